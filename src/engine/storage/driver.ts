@@ -48,7 +48,13 @@ export interface Due {
 export type Expected = number | 'any'
 
 export type DriverChange =
-  | { readonly type: 'put'; readonly key: string; readonly value: Uint8Array; readonly expected: Expected; readonly due?: Due }
+  | {
+      readonly type: 'put'
+      readonly key: string
+      readonly value: Uint8Array
+      readonly expected: Expected
+      readonly due?: Due
+    }
   | { readonly type: 'delete'; readonly key: string; readonly expected: Expected }
   | { readonly type: 'check'; readonly key: string; readonly expected: number }
   | { readonly type: 'event'; readonly time: Date; readonly value: Uint8Array }

@@ -3,7 +3,7 @@ import type { Clock } from '../../lib/clock.ts'
 import { Secret } from '../../lib/secret.ts'
 import type { Barrier } from '../seal/barrier.ts'
 import type { DriverChange, DriverRecord, Due, Expected, StorageDriver } from './driver.ts'
-import { type EngineEvent, type NewEvent, eventCodec } from './event.ts'
+import { type EngineEvent, eventCodec, type NewEvent } from './event.ts'
 
 /**
  * The engine's memory: small documents with a key, a version and at most one due time, sealed before they reach the driver.
@@ -160,8 +160,18 @@ export type Change =
       readonly expected: Expected
       readonly due?: Due
     }
-  | { readonly type: 'delete'; readonly kind: { readonly prefix: string }; readonly key: string; readonly expected: Expected }
-  | { readonly type: 'check'; readonly kind: { readonly prefix: string }; readonly key: string; readonly expected: number }
+  | {
+      readonly type: 'delete'
+      readonly kind: { readonly prefix: string }
+      readonly key: string
+      readonly expected: Expected
+    }
+  | {
+      readonly type: 'check'
+      readonly kind: { readonly prefix: string }
+      readonly key: string
+      readonly expected: number
+    }
   | { readonly type: 'event'; readonly event: NewEvent }
 
 /** Writes a document; `expected` is the version read before, 0 for a new one, or 'any'. Without `due` the record is due never. */

@@ -1,0 +1,47 @@
+import type { Secret } from '../../lib/secret.ts'
+import type { BindIdentity, DirectorySettings, Schema } from '../directory/directory.ts'
+import type { NewEvent } from '../storage/event.ts'
+import type { AccountState } from './account.ts'
+
+/** How the state machine reads and writes the record that holds an account (a static role today), knowing nothing else of it. */
+export interface AccountHost {
+  /** One lock per account: nothing else waits for it. */
+  readonly lockKey: string
+  readonly mountId: string
+  /** Reads the record anew; `undefined` when it is gone. */
+  load(): Promise<LoadedAccount | undefined>
+  /**
+   * Writes the account back into the record it was loaded from, in one commit with its due time and events. `promoted` tells that a new
+   * password was confirmed at that instant. Throws `VersionConflict` when the record changed since.
+   */
+  save(
+    loaded: LoadedAccount,
+    next: { account: AccountState; dueAt: Date; promoted?: Date; events: readonly NewEvent[] },
+  ): Promise<LoadedAccount>
+  /** Takes back a record whose creation was definitely refused. */
+  discard(loaded: LoadedAccount): Promise<void>
+}
+
+export interface LoadedAccount {
+  readonly account: AccountState
+  readonly version: number
+  /** The record's creation has not been acknowledged yet. */
+  readonly creating: boolean
+  readonly settings: DirectorySettings
+  /** Whom to bind as to change passwords. */
+  readonly identity: BindIdentity
+  readonly schema: Schema
+  readonly credentialType: 'password' | 'phrase'
+  /** Where the entry is: at a DN, or the one entry below `userDn` whose `userAttr` is `username`. */
+  readonly target:
+    | { readonly dn: string }
+    | { readonly userDn: string; readonly userAttr: string; readonly username: string }
+  /** Throws `invalid` unless this entry may be managed (tenancy, the mount's own bind DN); called before each write to the directory. */
+  permit(entryDn: string): void
+  /** A new password by the rules of the mount. */
+  generate(): Secret
+  /** When the next regular rotation is due, counted from a rotation at `from`. */
+  nextRotation(from: Date): Date
+  /** What events about this account say: mount path, object path, owner. */
+  readonly subject: Pick<NewEvent, 'mount' | 'path' | 'owner'>
+}

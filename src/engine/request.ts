@@ -1,0 +1,85 @@
+import type { Secret } from '../lib/secret.ts'
+
+/**
+ * The vocabulary of the engine door: what goes in and what comes out, with nothing of HTTP in it. `api/` and `client/` translate.
+ */
+export type Operation = 'read' | 'list' | 'write' | 'delete'
+
+export interface EngineRequest {
+  readonly id: string
+  readonly operation: Operation
+  /** Without `/v1/`, percent-decoded once: `ldap/static-role/team/app`. */
+  readonly path: string
+  readonly token?: Secret
+  /** How lists are answered where the two dialects differ (CONTRACT D5). */
+  readonly dialect: 'envelope' | 'bare'
+  /** Body of a write; query of everything else. */
+  readonly fields: Readonly<Record<string, unknown>>
+  readonly remote: Remote
+  /** For whom the controller asks, `kubernetes:<namespace>`. Refused from anybody else. */
+  readonly principal?: string
+  /** On whose behalf an object is written, `cr:<uid>`. Refused from anybody but the controller. */
+  readonly owner?: string
+}
+
+export interface Remote {
+  readonly address: string
+  readonly transport: 'tcp' | 'unix' | 'in-process'
+}
+
+/** Values of an answer. A `Secret` is revealed by `api/encode.ts` and hashed by the audit log; a `Date` is RFC 3339. */
+export type Value =
+  | null
+  | boolean
+  | number
+  | string
+  | Secret
+  | Date
+  | readonly Value[]
+  | { readonly [name: string]: Value }
+export type Values = Readonly<Record<string, Value>>
+
+/**
+ * What the engine answers. `empty`: done, nothing to say. `absent`: nothing there (also: nothing to list).
+ * `content`: `shape` says how it is laid out: `envelope` in `data`; `flat` in `data` and at the top level too (CONTRACT D4);
+ * `raw` the bare object (health and the like); `keys` a list that follows the dialect (D5); `listing` a list that is always an envelope.
+ */
+export type EngineAnswer =
+  | { readonly kind: 'empty'; readonly requestId: string; readonly warnings: readonly string[] }
+  | { readonly kind: 'absent'; readonly requestId: string; readonly warnings: readonly string[] }
+  | ContentAnswer
+
+export interface ContentAnswer {
+  readonly kind: 'content'
+  readonly requestId: string
+  readonly mountType: string
+  readonly warnings: readonly string[]
+  readonly shape: 'envelope' | 'flat' | 'raw' | 'keys' | 'listing'
+  readonly data?: Values
+  readonly keys?: readonly string[]
+  readonly auth?: AuthAnswer
+  readonly lease?: { readonly id: string; readonly durationMs: number; readonly renewable: boolean }
+  /** Only of `sys/health`: how the server is, for the status table of `api/`. */
+  readonly health?: 'active' | 'sealed' | 'standby'
+}
+
+/** The `auth` member of an answer (CONTRACT 1.3). Durations in milliseconds. */
+export interface AuthAnswer {
+  readonly clientToken: Secret
+  readonly accessor: string
+  readonly policies: readonly string[]
+  readonly tokenPolicies: readonly string[]
+  readonly identityPolicies: readonly string[]
+  readonly metadata: Readonly<Record<string, string>> | undefined
+  readonly leaseDurationMs: number
+  readonly renewable: boolean
+  readonly entityId: string
+  readonly tokenType: 'service' | 'batch'
+  readonly orphan: boolean
+  readonly numUses: number
+}
+
+/** The engine's one door, whoever knocks: HTTP, the controller in the same process, a test. Throws `AppError`; anything else is our bug. */
+export interface EngineDoor {
+  handle(request: EngineRequest, signal: AbortSignal): Promise<EngineAnswer>
+}

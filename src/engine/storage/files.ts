@@ -1,0 +1,76 @@
+import { constants, existsSync, fsyncSync, linkSync, mkdirSync, openSync, closeSync, renameSync, rmSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { AppError, invalid, messageOf, unavailable } from '../../lib/errors.ts'
+
+/** The `code` of a file system error, such as `ENOSPC`. */
+export function errnoOf(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
+}
+
+const PLAIN_WORDS: Record<string, string> = {
+  EACCES: 'permission denied',
+  EPERM: 'permission denied',
+  EROFS: 'the file system is read-only',
+  ENOSPC: 'the disk is full',
+  EDQUOT: 'the disk quota is used up',
+  ENOENT: 'no such file or directory',
+  ENOTDIR: 'a part of its path is not a directory',
+  EISDIR: 'it is a directory',
+}
+
+/** Says in plain words why a file could not be `verb`ed. */
+export function fileFailure(error: unknown, verb: string, file: string): AppError {
+  if (error instanceof AppError) return error
+  const why = PLAIN_WORDS[errnoOf(error) ?? ''] ?? messageOf(error)
+  return unavailable(`cannot ${verb} ${file}: ${why}`, { cause: error })
+}
+
+/** Makes a directory and what is missing above it, readable by its owner only; leaves an existing one alone. */
+export function ensureDirectory(directory: string): void {
+  try {
+    mkdirSync(directory, { recursive: true, mode: 0o700 })
+  } catch (error) {
+    throw fileFailure(error, 'create the directory', directory)
+  }
+}
+
+/** Creates an empty file that only its owner can read. Returns whether it was absent; never opens an existing one. */
+export function createPrivateFile(file: string): boolean {
+  try {
+    closeSync(openSync(file, constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY, 0o600))
+    return true
+  } catch (error) {
+    if (errnoOf(error) === 'EEXIST') return false
+    throw fileFailure(error, 'create', file)
+  }
+}
+
+/** Makes a file's content, or a directory's entries, survive a loss of power. */
+export function syncToDisk(path: string): void {
+  const fd = openSync(path, 'r')
+  try {
+    fsyncSync(fd)
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** Gives a finished file its name, durably; throws `invalid` when that name is taken, and then leaves both as they are. */
+export function publishFile(finished: string, file: string): void {
+  syncToDisk(finished)
+  try {
+    linkSync(finished, file)
+    rmSync(finished)
+  } catch (error) {
+    if (errnoOf(error) === 'EEXIST') throw alreadyThere(file)
+    // Some network file systems have no hard links.
+    if (!['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK'].includes(errnoOf(error) ?? '')) throw error
+    if (existsSync(file)) throw alreadyThere(file)
+    renameSync(finished, file)
+  }
+  syncToDisk(dirname(file))
+}
+
+export function alreadyThere(file: string): AppError {
+  return invalid(`${file} exists already and is not overwritten`)
+}
