@@ -30,6 +30,13 @@ export interface Mount {
   /** 0: the system's. */
   readonly defaultLeaseTtlMs: number
   readonly maxLeaseTtlMs: number
+  /** Lock-out of an auth mount's password logins (CONTRACT 3.6). */
+  readonly lockout: {
+    readonly threshold: number
+    readonly durationMs: number
+    readonly counterResetMs: number
+    readonly disabled: boolean
+  }
   /** Who owns the mount's configuration, `cr:<uid>`; absent when made through `/v1`. */
   readonly owner?: string
 }

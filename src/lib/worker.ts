@@ -7,6 +7,8 @@ export interface Worker {
   readonly name: string
   /** Does what is due and returns how many milliseconds may pass before the next look. */
   tick(signal: AbortSignal): Promise<number>
+  /** Resolves when there may be something to do before the time that the last tick named. */
+  wake?(signal: AbortSignal): Promise<void>
 }
 
 export interface WorkerOptions {
@@ -14,12 +16,10 @@ export interface WorkerOptions {
   readonly signal: AbortSignal
   /** A failing tick is reported here and tried again, from 1 s up to 1 min later. */
   readonly onError: (error: unknown) => void
-  /** Resolves when there may be something to do before the time that the last tick named. */
-  readonly wake?: (signal: AbortSignal) => Promise<void>
 }
 
 /** Runs a worker until the signal aborts; resolves after the last tick has ended. */
-export async function runWorker(worker: Worker, { clock, signal, onError, wake }: WorkerOptions): Promise<void> {
+export async function runWorker(worker: Worker, { clock, signal, onError }: WorkerOptions): Promise<void> {
   let failures = 0
   while (!signal.aborted) {
     let waitMs: number
@@ -34,7 +34,7 @@ export async function runWorker(worker: Worker, { clock, signal, onError, wake }
     }
     const ended = new AbortController()
     const either = AbortSignal.any([signal, ended.signal])
-    const waits = [clock.sleep(waitMs, either), ...(wake && failures === 0 ? [wake(either)] : [])]
+    const waits = [clock.sleep(waitMs, either), ...(worker.wake && failures === 0 ? [worker.wake(either)] : [])]
     await Promise.race(waits.map((wait) => wait.catch(() => undefined)))
     ended.abort()
   }

@@ -1,0 +1,187 @@
+import { parseArgs } from 'node:util'
+import { invalid, messageOf } from './lib/errors.ts'
+
+/**
+ * The only reader of the environment. Every flag has a variable of the same name (`--seal-key` is `KEYTURN_SEAL_KEY`); the flag wins.
+ */
+export type Environment = Readonly<Record<string, string | undefined>>
+
+export interface ServerConfig {
+  readonly dataDir: string
+  readonly listen: readonly { readonly host: string; readonly port: number }[]
+  readonly socket: string | undefined
+  readonly sealKeyFile: string
+  readonly tls: { readonly certFile: string; readonly keyFile: string } | undefined
+  readonly plainHttp: boolean
+  readonly auditLog: string
+  readonly trustedProxies: readonly string[]
+  readonly proxyProtocol: boolean
+  readonly controllerTokenFile: string | undefined
+  readonly logLevel: string
+}
+
+export interface ControllerConfig {
+  readonly socket: string
+  readonly controllerTokenFile: string
+  readonly namespace: string
+  readonly kubeconfig: string | undefined
+  readonly identity: string
+  readonly manifestsDir: string | undefined
+  readonly secretsDir: string | undefined
+  readonly healthPort: number
+  readonly logLevel: string
+}
+
+export interface DevConfig {
+  readonly server: ServerConfig
+  readonly manifestsDir: string
+  readonly secretsDir: string
+}
+
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']
+
+const SERVER_FLAGS = {
+  data: { type: 'string', default: './keyturn-data' },
+  listen: { type: 'string', default: '127.0.0.1:8200' },
+  socket: { type: 'string' },
+  'seal-key': { type: 'string' },
+  'tls-cert': { type: 'string' },
+  'tls-key': { type: 'string' },
+  'plain-http': { type: 'boolean', default: false },
+  'audit-log': { type: 'string' },
+  'trusted-proxies': { type: 'string', default: '' },
+  'proxy-protocol': { type: 'boolean', default: false },
+  'controller-token': { type: 'string' },
+  'log-level': { type: 'string', default: 'info' },
+} as const
+
+const CONTROLLER_FLAGS = {
+  socket: { type: 'string', default: '/run/keyturn/keyturn.sock' },
+  'controller-token': { type: 'string', default: '/run/keyturn/controller-token' },
+  namespace: { type: 'string', default: 'keyturn-system' },
+  kubeconfig: { type: 'string' },
+  identity: { type: 'string', default: '' },
+  manifests: { type: 'string' },
+  secrets: { type: 'string' },
+  'health-port': { type: 'string', default: '0' },
+  'log-level': { type: 'string', default: 'info' },
+} as const
+
+export function serverConfig(args: readonly string[], env: Environment): ServerConfig {
+  return freeze(serverFrom(read(args, SERVER_FLAGS, env)))
+}
+
+export function controllerConfig(args: readonly string[], env: Environment): ControllerConfig {
+  const flags = read(args, CONTROLLER_FLAGS, env)
+  const manifestsDir = textOf(flags, 'manifests')
+  const secretsDir = textOf(flags, 'secrets')
+  if ((manifestsDir === undefined) !== (secretsDir === undefined))
+    throw invalid('--manifests and --secrets go together: where resources are read and where their Secrets are written')
+  return freeze({
+    socket: requireText(flags, 'socket'),
+    controllerTokenFile: requireText(flags, 'controller-token'),
+    namespace: requireText(flags, 'namespace'),
+    kubeconfig: textOf(flags, 'kubeconfig') ?? env['KUBECONFIG'],
+    identity: textOf(flags, 'identity') ?? '',
+    manifestsDir,
+    secretsDir,
+    healthPort: portOf(requireText(flags, 'health-port'), '--health-port'),
+    logLevel: levelOf(flags),
+  })
+}
+
+export function devConfig(args: readonly string[], env: Environment): DevConfig {
+  const flags = read(args, { ...SERVER_FLAGS, manifests: { type: 'string' }, secrets: { type: 'string' } }, env)
+  const manifestsDir = textOf(flags, 'manifests')
+  const secretsDir = textOf(flags, 'secrets')
+  if (manifestsDir === undefined) throw invalid('--manifests DIR is required: the directory of resources to follow')
+  if (secretsDir === undefined) throw invalid('--secrets DIR is required: where the Secrets become files')
+  return freeze({ server: serverFrom(flags), manifestsDir, secretsDir })
+}
+
+type Flags = Readonly<Record<string, string | boolean | undefined>>
+
+function read(
+  args: readonly string[],
+  known: Readonly<Record<string, { type: 'string' | 'boolean'; default?: string | boolean }>>,
+  env: Environment,
+): Flags {
+  const options = Object.fromEntries(Object.entries(known).map(([name, { type }]) => [name, { type }]))
+  let given: Flags
+  try {
+    given = parseArgs({ args: [...args], options, strict: true, allowPositionals: false }).values
+  } catch (error) {
+    throw invalid(messageOf(error))
+  }
+  const flags: Record<string, string | boolean | undefined> = {}
+  for (const [name, { type, default: fallback }] of Object.entries(known)) {
+    const variable = `KEYTURN_${name.replaceAll('-', '_').toUpperCase()}`
+    const spoken = env[variable]
+    if (given[name] !== undefined) flags[name] = given[name]
+    else if (spoken === undefined || spoken === '') flags[name] = fallback
+    else if (type === 'string') flags[name] = spoken
+    else if (spoken === 'true' || spoken === 'false') flags[name] = spoken === 'true'
+    else throw invalid(`${variable} must be true or false`)
+  }
+  return flags
+}
+
+function serverFrom(flags: Flags): ServerConfig {
+  const dataDir = requireText(flags, 'data')
+  const certFile = textOf(flags, 'tls-cert')
+  const keyFile = textOf(flags, 'tls-key')
+  if ((certFile === undefined) !== (keyFile === undefined)) throw invalid('--tls-cert and --tls-key go together')
+  return {
+    dataDir,
+    listen: listOf(requireText(flags, 'listen')).map(addressOf),
+    socket: textOf(flags, 'socket'),
+    sealKeyFile: textOf(flags, 'seal-key') ?? `${dataDir}/seal-key`,
+    tls: certFile !== undefined && keyFile !== undefined ? { certFile, keyFile } : undefined,
+    plainHttp: flags['plain-http'] === true,
+    auditLog: textOf(flags, 'audit-log') ?? `${dataDir}/audit.log`,
+    trustedProxies: listOf(textOf(flags, 'trusted-proxies') ?? ''),
+    proxyProtocol: flags['proxy-protocol'] === true,
+    controllerTokenFile: textOf(flags, 'controller-token'),
+    logLevel: levelOf(flags),
+  }
+}
+
+function addressOf(text: string): { host: string; port: number } {
+  const match = /^(?:\[([^\]]+)\]|([^:]*)):(\d+)$/.exec(text)
+  if (!match) throw invalid(`--listen must be HOST:PORT, not "${text}"`)
+  return { host: match[1] ?? match[2] ?? '', port: portOf(match[3] ?? '', '--listen') }
+}
+
+function portOf(text: string, flag: string): number {
+  const port = /^\d{1,5}$/.test(text) ? Number(text) : 65_536
+  if (port > 65_535) throw invalid(`${flag}: the port must be a number up to 65535`)
+  return port
+}
+
+function levelOf(flags: Flags): string {
+  const level = requireText(flags, 'log-level')
+  if (!LOG_LEVELS.includes(level)) throw invalid(`--log-level must be one of ${LOG_LEVELS.join(', ')}`)
+  return level
+}
+
+function listOf(text: string): string[] {
+  return text
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== '')
+}
+
+function textOf(flags: Flags, name: string): string | undefined {
+  const value = flags[name]
+  return typeof value === 'string' && value !== '' ? value : undefined
+}
+
+function requireText(flags: Flags, name: string): string {
+  const value = textOf(flags, name)
+  if (value === undefined) throw invalid(`--${name} must not be empty`)
+  return value
+}
+
+function freeze<T extends object>(config: T): T {
+  return Object.freeze(config)
+}

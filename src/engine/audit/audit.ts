@@ -1,0 +1,110 @@
+import { Secret } from '../../lib/secret.ts'
+import type { Caller } from '../backend.ts'
+import type { EngineAnswer, EngineRequest, Value } from '../request.ts'
+import type { Barrier } from '../seal/barrier.ts'
+
+/**
+ * Who did what, one JSON line before a request is served and one with its outcome. Texts in bodies and answers, and every token, stand
+ * there as keyed hashes: equal values can be found, none can be read. A line that cannot be written refuses the request.
+ */
+export interface Audit {
+  request(request: EngineRequest, caller: Caller | undefined, mountType: string, at: Date): Promise<void>
+  response(request: EngineRequest, caller: Caller | undefined, outcome: Outcome, at: Date): Promise<void>
+  /** Work nobody asked for at this moment: an automatic rotation. */
+  event(type: string, facts: Readonly<Record<string, string | number>>, at: Date): Promise<void>
+}
+
+export type Outcome =
+  | { readonly answer: EngineAnswer }
+  | { readonly error: { readonly kind: string; readonly message: string } }
+
+/** Where the lines go. Resolves when the line is with the operating system; rejects when it could not be written. */
+export interface AuditDevice extends AsyncDisposable {
+  write(line: string): Promise<void>
+}
+
+/** Without a device nothing is recorded. */
+export function createAudit(device: AuditDevice | undefined, barrier: Barrier): Audit {
+  const hash = (text: string) => (text === '' ? '' : `hmac-sha256:${barrier.hash('audit', text)}`)
+  const write = async (record: object) => device?.write(`${JSON.stringify(record)}\n`)
+  return {
+    async request(request, caller, mountType, at) {
+      if (!device) return
+      await write({
+        time: at,
+        type: 'request',
+        auth: authOf(caller, hash),
+        request: { ...requestOf(request), mount_type: mountType, data: hashed(toValue(request.fields), hash) },
+      })
+    },
+    async response(request, caller, outcome, at) {
+      if (!device) return
+      await write({
+        time: at,
+        type: 'response',
+        auth: authOf(caller, hash),
+        request: requestOf(request),
+        ...('error' in outcome ? { error: outcome.error } : { response: responseOf(outcome.answer, hash) }),
+      })
+    },
+    async event(type, facts, at) {
+      await write({ time: at, type, ...facts })
+    },
+  }
+}
+
+type Hash = (text: string) => string
+
+function requestOf(request: EngineRequest) {
+  return {
+    id: request.id,
+    operation: request.operation,
+    path: request.path,
+    remote_address: request.remote.address,
+    transport: request.remote.transport,
+    ...(request.owner !== undefined && { owner: request.owner }),
+  }
+}
+
+function authOf(caller: Caller | undefined, hash: Hash) {
+  if (!caller?.tokenKey) return null
+  return {
+    display_name: caller.displayName,
+    principal: caller.principal ?? null,
+    accessor: hash(caller.tokenAccessor),
+    entity_id: caller.entityId,
+    policies: caller.policies,
+  }
+}
+
+function responseOf(answer: EngineAnswer, hash: Hash) {
+  if (answer.kind !== 'content') return { kind: answer.kind }
+  const { auth } = answer
+  return {
+    kind: answer.kind,
+    mount_type: answer.mountType,
+    ...(answer.keys && { keys: answer.keys.length }),
+    ...(answer.data && { data: hashed(answer.data, hash) }),
+    ...(auth && {
+      auth: {
+        client_token: hash(auth.clientToken.reveal()),
+        accessor: hash(auth.accessor),
+        policies: auth.policies,
+        entity_id: auth.entityId,
+      },
+    }),
+  }
+}
+
+/** Bodies come from JSON: what is no plain value there has no place in the log either. */
+function toValue(fields: Readonly<Record<string, unknown>>): Value {
+  return JSON.parse(JSON.stringify(fields, (_, value) => (value instanceof Secret ? value.reveal() : value)))
+}
+
+function hashed(value: Value, hash: Hash): unknown {
+  if (value instanceof Secret) return hash(value.reveal())
+  if (typeof value === 'string') return hash(value)
+  if (value === null || typeof value !== 'object' || value instanceof Date) return value
+  if (Array.isArray(value)) return value.map((item) => hashed(item, hash))
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, hashed(item, hash)]))
+}

@@ -1,0 +1,204 @@
+import * as z from 'zod'
+import { invalid, notFound } from '../../lib/errors.ts'
+import { type Random, randomText } from '../../lib/random.ts'
+import type { Backend, Mount } from '../backend.ts'
+import { findRoute, type Place } from '../router.ts'
+import { VersionConflict } from '../storage/driver.ts'
+import { type Change, publish, put, recordKind, type Store, type Stored } from '../storage/store.ts'
+
+/**
+ * Which backend stands where. The whole table is one small record, read at every request (by version: it is decoded only when it
+ * changed), so that a mount made through one server is there on every other at once.
+ */
+
+const mountCodec = z.object({
+  id: z.string(),
+  class: z.enum(['secret', 'auth', 'system']),
+  type: z.string(),
+  path: z.string(),
+  accessor: z.string(),
+  description: z.string(),
+  defaultLeaseTtlMs: z.number(),
+  maxLeaseTtlMs: z.number(),
+  lockout: z.object({ threshold: z.int(), durationMs: z.number(), counterResetMs: z.number(), disabled: z.boolean() }),
+  owner: z.string().exactOptional(),
+})
+const tableKind = recordKind('core/', z.object({ mounts: z.array(mountCodec) }))
+const KEY = 'mounts'
+
+type Table = { readonly version: number; readonly mounts: readonly Mount[] }
+
+/** Failed logins before an account is locked, and for how long (CONTRACT 3.6). */
+const DEFAULT_LOCKOUT = { threshold: 5, durationMs: 900_000, counterResetMs: 900_000, disabled: false }
+const PROTECTED = ['sys/', 'identity/', 'cubbyhole/', 'auth/', 'token/']
+
+export interface NewMount {
+  readonly class: 'secret' | 'auth'
+  readonly type: string
+  /** With trailing slash, auth mounts below `auth/`. */
+  readonly path: string
+  readonly description?: string
+  readonly defaultLeaseTtlMs?: number
+  readonly maxLeaseTtlMs?: number
+  readonly lockout?: Partial<Mount['lockout']>
+  readonly owner?: string
+}
+
+export type MountSettings = Partial<
+  Pick<Mount, 'description' | 'defaultLeaseTtlMs' | 'maxLeaseTtlMs' | 'lockout' | 'owner'>
+>
+
+export class MountTable {
+  readonly #store: Store
+  readonly #random: Random
+  /** By class and type: `secret/ldap`. */
+  readonly #backends: ReadonlyMap<string, Backend>
+  #known: Table | undefined
+
+  constructor(store: Store, backends: ReadonlyMap<string, Backend>, random: Random) {
+    this.#store = store
+    this.#backends = backends
+    this.#random = random
+  }
+
+  /** Makes the table of a new store: `sys/`, `auth/token/` and the mounts that are there by default (CONTRACT 5.3). */
+  async ensure(defaults: readonly NewMount[]): Promise<void> {
+    if (await this.#store.read(tableKind, KEY)) return
+    const fixed: Mount[] = [
+      { ...this.#entry({ class: 'auth', type: 'token', path: 'auth/token/', description: 'token based credentials' }) },
+      {
+        ...this.#entry({ class: 'secret', type: 'system', path: 'sys/', description: 'system endpoints' }),
+        class: 'system',
+        accessor: this.#accessor('system', 'system'),
+      },
+    ]
+    const mounts = [...fixed, ...defaults.map((mount) => this.#entry(mount))]
+    await this.#store.commit([put(tableKind, KEY, { mounts }, { expected: 0 })])
+  }
+
+  async all(): Promise<readonly Mount[]> {
+    return (await this.#table()).mounts
+  }
+
+  async ofType(mountClass: Mount['class'], type: string): Promise<readonly Mount[]> {
+    return (await this.all()).filter((mount) => mount.class === mountClass && mount.type === type)
+  }
+
+  async byId(id: string): Promise<Mount | undefined> {
+    return (await this.all()).find((mount) => mount.id === id)
+  }
+
+  async at(path: string): Promise<Mount | undefined> {
+    return (await this.all()).find((mount) => mount.path === path)
+  }
+
+  backendOf(mount: Mount): Backend {
+    const backend = this.#backends.get(`${mount.class}/${mount.type}`)
+    if (!backend) throw notFound(`no backend serves mounts of type ${mount.type}`)
+    return backend
+  }
+
+  /** Where a request goes: the longest mount path that the request's path begins with. */
+  async find(path: string): Promise<Place | undefined> {
+    let best: Mount | undefined
+    for (const mount of await this.all()) {
+      const hit = path.startsWith(mount.path) || `${path}/` === mount.path
+      if (hit && mount.path.length > (best?.path.length ?? 0)) best = mount
+    }
+    if (!best) return undefined
+    const backend = this.backendOf(best)
+    const rest = path.slice(best.path.length)
+    const match = findRoute(backend, rest)
+    return { mount: best, backend, rest, ...(match && { match }) }
+  }
+
+  /** Adds a mount; `invalid` where the type is unknown or the path is taken or not allowed. */
+  async add(mount: NewMount): Promise<Mount> {
+    if (!this.#backends.has(`${mount.class}/${mount.type}`))
+      throw invalid(
+        `type: there is no ${mount.class === 'auth' ? 'auth method' : 'secrets engine'} of type "${mount.type}"`,
+      )
+    if (mount.class === 'secret' && PROTECTED.some((path) => mount.path.startsWith(path)))
+      throw invalid(`path: mounts below ${mount.path} are not allowed`)
+    requireOrderedTtls(mount.defaultLeaseTtlMs ?? 0, mount.maxLeaseTtlMs ?? 0)
+    const entry = this.#entry(mount)
+    await this.#change(
+      (mounts) => {
+        const taken = mounts.find((m) => m.path.startsWith(mount.path) || mount.path.startsWith(m.path))
+        if (taken) throw invalid(`path is already in use at ${taken.path}`)
+        return [...mounts, entry]
+      },
+      [publish({ type: 'mount-create', mount: mount.path, path: '' })],
+    )
+    return entry
+  }
+
+  async tune(id: string, settings: MountSettings): Promise<void> {
+    await this.#change(
+      (mounts) =>
+        mounts.map((mount) => {
+          if (mount.id !== id) return mount
+          const tuned = { ...mount, ...settings }
+          requireOrderedTtls(tuned.defaultLeaseTtlMs, tuned.maxLeaseTtlMs)
+          return tuned
+        }),
+      [],
+    )
+  }
+
+  /** Forgets a mount. Its backend has forgotten what it owned before. */
+  async remove(mount: Mount): Promise<void> {
+    await this.#change(
+      (mounts) => mounts.filter((m) => m.id !== mount.id),
+      [publish({ type: 'mount-delete', mount: mount.path, path: '' })],
+    )
+  }
+
+  async #change(edit: (mounts: readonly Mount[]) => readonly Mount[], also: readonly Change[]): Promise<void> {
+    for (;;) {
+      const { version, mounts } = await this.#table()
+      try {
+        await this.#store.commit([put(tableKind, KEY, { mounts: [...edit(mounts)] }, { expected: version }), ...also])
+        return
+      } catch (error) {
+        if (!(error instanceof VersionConflict)) throw error
+      }
+    }
+  }
+
+  async #table(): Promise<Table> {
+    const read: Stored<{ mounts: Mount[] }> | 'unchanged' | undefined = await this.#store.readUnless(
+      tableKind,
+      KEY,
+      this.#known?.version,
+    )
+    if (read === 'unchanged' && this.#known) return this.#known
+    if (!read || read === 'unchanged') throw new Error('the store has no mount table')
+    this.#known = { version: read.version, mounts: read.value.mounts }
+    return this.#known
+  }
+
+  #entry(mount: NewMount): Mount {
+    return {
+      id: this.#random.uuid(),
+      class: mount.class,
+      type: mount.type,
+      path: mount.path,
+      accessor: this.#accessor(mount.class, mount.type),
+      description: mount.description ?? '',
+      defaultLeaseTtlMs: mount.defaultLeaseTtlMs ?? 0,
+      maxLeaseTtlMs: mount.maxLeaseTtlMs ?? 0,
+      lockout: { ...DEFAULT_LOCKOUT, ...mount.lockout },
+      ...(mount.owner !== undefined && { owner: mount.owner }),
+    }
+  }
+
+  #accessor(mountClass: Mount['class'], type: string): string {
+    const prefix = mountClass === 'auth' ? `auth_${type}` : type
+    return `${prefix}_${randomText(this.#random, 8, '0123456789abcdef')}`
+  }
+}
+
+function requireOrderedTtls(defaultMs: number, maxMs: number): void {
+  if (maxMs > 0 && defaultMs > maxMs) throw invalid('default_lease_ttl must not be greater than max_lease_ttl')
+}

@@ -1,0 +1,32 @@
+import type { Clock } from '../../lib/clock.ts'
+import type { Backend, Route } from '../backend.ts'
+import type { MountTable } from '../mount/mount-table.ts'
+import type { Store } from '../storage/store.ts'
+import { eventRoutes } from './events.ts'
+import { healthRoutes } from './health.ts'
+import { mountRoutes } from './mounts.ts'
+import { snapshotRoutes } from './snapshot.ts'
+import { tenancyRoutes } from './tenancy.ts'
+
+/** The `sys/` mount: how the server is, what is mounted where, policies, the event feed, backups. One file per path. */
+export function createSystemBackend(deps: {
+  readonly mounts: () => MountTable
+  readonly store: Store
+  readonly clock: Clock
+  readonly version: string
+  readonly clusterId: string
+  readonly snapshotDir: string | undefined
+  readonly also: readonly Route[]
+}): Backend {
+  return {
+    type: 'system',
+    routes: [
+      ...healthRoutes(deps),
+      ...eventRoutes(deps),
+      ...snapshotRoutes(deps),
+      ...tenancyRoutes(deps),
+      ...deps.also,
+      ...mountRoutes(deps.mounts),
+    ],
+  }
+}
