@@ -11,14 +11,15 @@ export interface AccountHost {
   /** Reads the record anew; `undefined` when it is gone. */
   load(): Promise<LoadedAccount | undefined>
   /**
-   * Writes the account back into the record it was loaded from, in one commit with its due time and events. `promoted` tells that a new
-   * password was confirmed at that instant. Throws `VersionConflict` when the record changed since.
+   * Writes the account back into the record it was loaded from, in one commit with its due time (`accountDue`) and events. `promoted`
+   * tells that a new password was confirmed at that instant: a creation is complete with it. Throws `VersionConflict` when the record
+   * changed since.
    */
   save(
     loaded: LoadedAccount,
     next: { account: AccountState; dueAt: Date; promoted?: Date; events: readonly NewEvent[] },
   ): Promise<LoadedAccount>
-  /** Takes back a record whose creation was definitely refused. */
+  /** Takes back a record whose creation was definitely refused. Throws `VersionConflict` when the record changed since. */
   discard(loaded: LoadedAccount): Promise<void>
 }
 
