@@ -37,8 +37,11 @@ export interface LoadedAccount {
   readonly target:
     | { readonly dn: string }
     | { readonly userDn: string; readonly userAttr: string; readonly username: string }
-  /** Throws `invalid` unless this entry may be managed (tenancy, the mount's own bind DN); called before each write to the directory. */
-  permit(entryDn: string): void
+  /**
+   * Rejects with `invalid` unless this entry may be managed (tenancy, the mount's own bind DN, an account of another role); awaited
+   * before each write to the directory.
+   */
+  permit(entryDn: string): Promise<void>
   /** A new password by the rules of the mount. */
   generate(): Secret
   /** When the next regular rotation is due, counted from a rotation at `from`. */
