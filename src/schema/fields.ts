@@ -70,6 +70,17 @@ export function choice<const T extends readonly [string, ...string[]]>(words: T)
   return field(z.enum(words), z.enum(words))
 }
 
+// The strict spelling is what the API server can check too: nothing negative, no empty text, days only in front and not zero.
+const STRICT_DURATION =
+  /^([0-9]{1,9}|[1-9][0-9]{0,4}d([0-9]{1,9}(\.[0-9]{1,9})?(ns|us|ms|s|m|h))*|([0-9]{1,9}(\.[0-9]{1,9})?(ns|us|ms|s|m|h))+)$/
+
+const leastMs = new WeakMap<object, number>()
+
+/** The smallest value of a duration field in milliseconds; undefined for a field of another kind. */
+export function durationMinimumMs(schema: z.core.$ZodType): number | undefined {
+  return leastMs.get(schema._zod.def)
+}
+
 /** Digits or a Go duration (`3600`, `90s`, `1h30m`, `7d`), in **milliseconds** after parsing; whole seconds. */
 export function duration({ minMs = 0 }: { minMs?: number } = {}) {
   const parse = (value: string | number, context: z.RefinementCtx) => {
@@ -83,7 +94,10 @@ export function duration({ minMs = 0 }: { minMs?: number } = {}) {
     }
     return z.NEVER
   }
-  return field(z.string().max(40).transform(parse), z.union([z.number(), z.string()]).transform(parse))
+  const format = 'must be a duration such as "3600", "90s", "1h" or "7d"'
+  const strict = z.string().max(40).regex(STRICT_DURATION, format).transform(parse)
+  leastMs.set(strict._zod.def, minMs)
+  return field(strict, z.union([z.number(), z.string()]).transform(parse))
 }
 
 /** A list of texts, each trimmed and at most `max` characters; HTTP also takes one comma-separated string. At most 1,000 items. */
