@@ -1,0 +1,83 @@
+import { Secret } from '../../../lib/secret.ts'
+import { CONNECTION_DEFAULTS } from '../../../schema/ldap-connection.ts'
+import type { TokenSettings } from '../../backend.ts'
+import type { BindIdentity, DirectorySettings } from '../../directory/directory.ts'
+import type { LdapAuthConfig } from './records.ts'
+
+/** A configuration with every default filled in (SPECIFICATION 2.2; "effective" defaults by CONTRACT D9). */
+export interface Effective {
+  readonly settings: DirectorySettings
+  /** The service's own identity; absent unless both name and password are set. */
+  readonly service: BindIdentity | undefined
+  readonly bindDN: string
+  readonly userDN: string
+  readonly userAttr: string
+  readonly userFilter: string
+  readonly discoverDN: boolean
+  readonly denyNullBind: boolean
+  readonly upnDomain: string
+  readonly anonymousGroupSearch: boolean
+  readonly groupFilter: string
+  readonly groupDN: string
+  readonly groupAttr: string
+  readonly usernameAsAlias: boolean
+  readonly useTokenGroups: boolean
+  readonly enableSamaccountnameLogin: boolean
+  readonly caseSensitiveNames: boolean
+  readonly token: TokenSettings
+}
+
+export const ANONYMOUS: BindIdentity = { name: '', password: new Secret('') }
+
+export function effective(config: LdapAuthConfig): Effective {
+  const password = config.bindPassword
+  const bindDN = config.bindDN ?? ''
+  return {
+    settings: {
+      urls: config.urls ?? CONNECTION_DEFAULTS.urls,
+      connectionTimeoutMs: config.connectionTimeout || CONNECTION_DEFAULTS.connectionTimeout,
+      requestTimeoutMs: config.requestTimeout || CONNECTION_DEFAULTS.requestTimeout,
+      startTls: config.startTLS ?? false,
+      insecureTls: config.insecureTLS ?? false,
+      tlsMinVersion: config.tlsMinVersion ?? CONNECTION_DEFAULTS.tlsMinVersion,
+      tlsMaxVersion: config.tlsMaxVersion ?? CONNECTION_DEFAULTS.tlsMaxVersion,
+      ...(config.certificate && { certificate: config.certificate }),
+      ...(config.clientTlsCert && { clientCertificate: config.clientTlsCert }),
+      ...(config.clientTlsKey && { clientKey: config.clientTlsKey }),
+      dereferenceAliases: config.dereferenceAliases ?? CONNECTION_DEFAULTS.dereferenceAliases,
+      maxPageSize: config.maxPageSize ?? 0,
+    },
+    service: bindDN !== '' && password && !password.isEmpty ? { name: bindDN, password } : undefined,
+    bindDN,
+    userDN: config.userDN ?? '',
+    userAttr: config.userAttr || 'cn',
+    userFilter: config.userFilter || CONNECTION_DEFAULTS.userFilter,
+    discoverDN: config.discoverDN ?? false,
+    denyNullBind: config.denyNullBind ?? true,
+    upnDomain: config.upnDomain ?? '',
+    anonymousGroupSearch: config.anonymousGroupSearch ?? false,
+    groupFilter: config.groupFilter || CONNECTION_DEFAULTS.groupFilter,
+    groupDN: config.groupDN ?? '',
+    groupAttr: config.groupAttr || CONNECTION_DEFAULTS.groupAttr,
+    usernameAsAlias: config.usernameAsAlias ?? false,
+    useTokenGroups: config.useTokenGroups ?? true,
+    enableSamaccountnameLogin: config.enableSamaccountnameLogin ?? false,
+    caseSensitiveNames: config.caseSensitiveNames ?? false,
+    token: {
+      ttlMs: config.tokenTtl ?? 0,
+      maxTtlMs: config.tokenMaxTtl ?? 0,
+      explicitMaxTtlMs: config.tokenExplicitMaxTtl ?? 0,
+      periodMs: config.tokenPeriod ?? 0,
+      policies: config.tokenPolicies ?? [],
+      noDefaultPolicy: config.tokenNoDefaultPolicy ?? false,
+      numUses: config.tokenNumUses ?? 0,
+      boundCidrs: config.tokenBoundCidrs ?? [],
+      type: 'service',
+    },
+  }
+}
+
+/** Names of mapped groups and users, as keys: lower-cased unless the mount tells them apart by case. */
+export function nameKey(name: string, config: Pick<Effective, 'caseSensitiveNames'>): string {
+  return config.caseSensitiveNames ? name : name.toLowerCase()
+}

@@ -1,0 +1,140 @@
+import * as z from 'zod'
+import { denied, invalid } from '../../../lib/errors.ts'
+import { Secret } from '../../../lib/secret.ts'
+import { secretText } from '../../../schema/fields.ts'
+import { wire } from '../../../schema/wire.ts'
+import type { Call, Login, Mount, Route } from '../../backend.ts'
+import { route } from '../../backend.ts'
+import { isDirectoryError } from '../../directory/errors.ts'
+import { cidrAllows } from '../../token/cidr.ts'
+import type { LdapAuthDeps } from './backend.ts'
+import { type Effective, effective, nameKey } from './effective.ts'
+import { policiesOf } from './grants.ts'
+import type { Lockout } from './lockout.ts'
+import { configKind } from './records.ts'
+import { describeUser, findUser, type User } from './user.ts'
+
+/**
+ * `login/:username` (CONTRACT 7.4 to 7.6): find the user, prove the password by one bind, look up her groups, grant what they bring. A wrong
+ * password and an unknown user get the same answer.
+ */
+
+const body = wire(z.object({ password: secretText(1024) }))
+const REFUSED = 'ldap operation failed: failed to bind as user'
+
+export function loginRoutes(deps: LdapAuthDeps & { readonly lockout: Lockout }): Route[] {
+  return [
+    route({
+      pattern: 'login/:username+',
+      unauthenticated: true,
+      body,
+      write: async (call) => ({ login: await login(deps, call) }),
+    }),
+  ]
+}
+
+async function login(
+  deps: LdapAuthDeps & { readonly lockout: Lockout },
+  call: Call<{ password: Secret }>,
+): Promise<Login> {
+  const { mount } = call
+  const now = await requireConfig(deps, mount)
+  if (now.token.boundCidrs.length > 0 && !cidrAllows(now.token.boundCidrs, call.remote.address)) throw denied()
+  // Names that differ by case or surrounding spaces are one name to most directories, so they share a counter.
+  const username = (call.params['username'] ?? '').trim()
+  if (username === '') throw invalid('username must not be empty')
+  const counter = nameKey(username, now)
+  if (await deps.lockout.isLocked(mount, counter)) throw denied()
+  const password = call.fields.password ?? new Secret('')
+  if (password.isEmpty && now.denyNullBind)
+    throw invalid('password cannot be of zero length when passwordless binds are denied')
+
+  const user = await deps.guard.run(mount.id, () => prove(deps, now, username, password, call))
+  if (!user) {
+    await deps.lockout.failed(mount, counter)
+    throw invalid(REFUSED)
+  }
+  await deps.lockout.succeeded(mount, counter)
+  return grant(deps, mount, now, username, user, { ...(!now.service && { password: password.reveal() }) })
+}
+
+/** Finds the user and binds as her; `undefined` when there is no such user or the password is wrong. */
+async function prove(
+  deps: LdapAuthDeps,
+  now: Effective,
+  username: string,
+  password: Secret,
+  call: Pick<Call, 'signal' | 'warn'>,
+): Promise<User | undefined> {
+  const { door } = deps
+  const { signal } = call
+  const found = await findUser(door, now, username, signal)
+  if (!found) return undefined
+  const identity = { name: found.bindName, password }
+  if (now.service || password.isEmpty) {
+    const accepted = await door.verify(now.settings, identity, signal, { allowUnauthenticated: !now.denyNullBind })
+    if (!accepted) return undefined
+    return describeUser(door, now, username, found, call)
+  }
+  try {
+    return await describeUser(door, now, username, found, call, identity)
+  } catch (error) {
+    if (isDirectoryError(error) && error.class === 'bind-refused') return undefined
+    throw error
+  }
+}
+
+/** What a user's name and groups bring. */
+async function grant(
+  deps: LdapAuthDeps,
+  mount: Mount,
+  now: Effective,
+  username: string,
+  user: User,
+  secrets: Readonly<Record<string, string>>,
+): Promise<Login> {
+  const granted = await policiesOf(deps.store, mount, now, username, user.groups)
+  if (granted.includes('root')) throw invalid('the policies of this user contain "root", which a login cannot grant')
+  return {
+    aliasName: now.caseSensitiveNames ? user.alias : user.alias.toLowerCase(),
+    groupAliases: user.groups,
+    displayName: username,
+    metadata: { username },
+    policies: granted,
+    token: now.token,
+    renewal: { username, ...secrets },
+  }
+}
+
+/**
+ * Asks again for a token being renewed: a user who vanished, or whose password no longer binds where the service has no identity of its own,
+ * is refused. An unreachable directory is `unavailable` and ends nothing.
+ */
+export async function renewLdapLogin(
+  deps: LdapAuthDeps,
+  mount: Mount,
+  renewal: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): Promise<Login> {
+  const now = await requireConfig(deps, mount)
+  const { username = '', password } = renewal
+  const call = { signal, warn: () => undefined }
+  const user = await deps.guard.run(mount.id, async () => {
+    if (password !== undefined) return prove(deps, now, username, new Secret(password), call)
+    const found = await findUser(deps.door, now, username, signal)
+    return found && describeUser(deps.door, now, username, found, call)
+  })
+  if (!user) throw invalid(REFUSED)
+  return grant(deps, mount, now, username, user, { ...(password !== undefined && { password }) })
+}
+
+async function requireConfig({ store }: LdapAuthDeps, mount: Mount): Promise<Effective> {
+  const config = (await store.read(configKind, mount.id))?.value
+  if (!config) throw invalid('the LDAP login method is not configured: write config first')
+  const now = effective(config)
+  if (!now.service && !now.discoverDN && now.upnDomain === '' && now.userDN === '')
+    throw invalid(
+      'config: none of binddn with bindpass, discoverdn, upndomain and userdn is set, so no user can be found',
+    )
+  return now
+}

@@ -1,0 +1,124 @@
+import { invalid } from '../../../lib/errors.ts'
+import type { Call } from '../../backend.ts'
+import type { BindIdentity, DirectoryDoor, Entry, Session } from '../../directory/directory.ts'
+import { escapeDnValue } from '../../directory/dn.ts'
+import { equals, type Filter, or, parseFilter } from '../../directory/filter.ts'
+import { ANONYMOUS, type Effective } from './effective.ts'
+import { renderFilter } from './filter-template.ts'
+import { findGroups } from './groups.ts'
+
+/** Who logs in, as the directory knows her. */
+export interface User {
+  readonly dn: string
+  readonly alias: string
+  /** Names of her groups in the directory, each once, in their original case. */
+  readonly groups: readonly string[]
+}
+
+/** How to bind as a user, and her entry where finding her took a search. */
+interface Found {
+  readonly bindName: string
+  readonly entry?: Entry
+}
+
+/** Derives the name to bind with (CONTRACT 7.4, step 3); `undefined` when a search finds none or several. */
+export async function findUser(
+  door: DirectoryDoor,
+  now: Effective,
+  username: string,
+  signal: AbortSignal,
+): Promise<Found | undefined> {
+  if (now.service || now.discoverDN) {
+    const searcher = now.service ?? { ...ANONYMOUS, name: now.bindDN }
+    return door.withSession(now.settings, searcher, signal, async (session) => {
+      const entry = await searchOne(session, now, userFilter(now, username))
+      return entry && { bindName: entry.dn, entry }
+    })
+  }
+  if (now.upnDomain !== '') return { bindName: `${escapeDnValue(username)}@${now.upnDomain}` }
+  return { bindName: `${now.userAttr}=${escapeDnValue(username)},${now.userDN}` }
+}
+
+/**
+ * Reads the user's entry and groups: with the service's identity, or bound as the user herself (`asUser`, a connection of its own, whose
+ * bind proves the password), or anonymously where there is neither.
+ */
+export async function describeUser(
+  door: DirectoryDoor,
+  now: Effective,
+  username: string,
+  found: Found,
+  call: Pick<Call, 'signal' | 'warn'>,
+  asUser?: BindIdentity,
+): Promise<User> {
+  const { signal } = call
+  const identity = asUser ?? now.service ?? ANONYMOUS
+  const fresh = asUser !== undefined
+  return door.withSession(
+    now.settings,
+    identity,
+    signal,
+    async (session) => {
+      const entry = await entryOf(session, now, username, found)
+      const who = { dn: entry?.dn ?? found.bindName, username, entry }
+      const groups = now.anonymousGroupSearch
+        ? await door.withSession(now.settings, ANONYMOUS, signal, (nobody) => findGroups(nobody, now, who, call.warn))
+        : await findGroups(session, now, who, call.warn)
+      return { dn: who.dn, alias: aliasOf(now, username, entry), groups }
+    },
+    { fresh },
+  )
+}
+
+async function entryOf(session: Session, now: Effective, username: string, found: Found): Promise<Entry | undefined> {
+  if (now.upnDomain !== '') {
+    const principal = equals('userPrincipalName', `${username}@${now.upnDomain}`)
+    const filter = now.enableSamaccountnameLogin ? or(principal, equals('sAMAccountName', username)) : principal
+    const entry = await searchOne(session, now, filter)
+    if (!entry) throw invalid('ldap operation failed: no single entry of this user was found')
+    return entry
+  }
+  if (found.entry) return found.entry
+  if (now.usernameAsAlias && !now.useTokenGroups) return undefined
+  const [entry] = await session.search({
+    base: found.bindName,
+    scope: 'base',
+    filter: parseFilter('(objectClass=*)'),
+    attributes: attributesOf(now),
+  })
+  return entry
+}
+
+async function searchOne(session: Session, now: Effective, filter: Filter): Promise<Entry | undefined> {
+  const entries = await session.search({
+    base: now.userDN,
+    scope: 'sub',
+    filter,
+    attributes: attributesOf(now),
+    sizeLimit: 2,
+  })
+  return entries.length === 1 ? entries[0] : undefined
+}
+
+// objectSid stands on every Active Directory entry and on no other: it tells whether tokenGroups is worth asking for.
+function attributesOf(now: Effective): string[] {
+  return [now.userAttr, ...(now.useTokenGroups ? ['objectSid'] : [])]
+}
+
+function userFilter(now: Effective, username: string): Filter {
+  const values =
+    now.upnDomain === ''
+      ? { UserAttr: now.userAttr, Username: username }
+      : { UserAttr: 'userPrincipalName', Username: `${username}@${now.upnDomain}` }
+  return parseFilter(renderFilter(now.userFilter, values))
+}
+
+/** The name under which the user is known for ever on this mount (CONTRACT 7.6). */
+function aliasOf(now: Effective, username: string, entry: Entry | undefined): string {
+  if (now.usernameAsAlias) return username
+  const values = entry?.all(now.userAttr) ?? []
+  const [value] = values
+  if (values.length > 1) throw invalid(`ldap operation failed: the user has several values of ${now.userAttr}`)
+  if (value === undefined) throw invalid(`ldap operation failed: the user's entry has no readable ${now.userAttr}`)
+  return value
+}
