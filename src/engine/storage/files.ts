@@ -1,4 +1,4 @@
-import { constants, existsSync, fsyncSync, linkSync, mkdirSync, openSync, closeSync, renameSync, rmSync } from 'node:fs'
+import { closeSync, constants, existsSync, fsyncSync, linkSync, mkdirSync, openSync, renameSync, rmSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { AppError, invalid, messageOf, unavailable } from '../../lib/errors.ts'
 
@@ -53,6 +53,13 @@ export function syncToDisk(path: string): void {
   } finally {
     closeSync(fd)
   }
+}
+
+/** Puts a finished file in the place of another, durably. */
+export function replaceFile(finished: string, file: string): void {
+  syncToDisk(finished)
+  renameSync(finished, file)
+  syncToDisk(dirname(file))
 }
 
 /** Gives a finished file its name, durably; throws `invalid` when that name is taken, and then leaves both as they are. */

@@ -28,7 +28,9 @@ export function openDatabase(file: string): DatabaseSync {
     db = new DatabaseSync(file, { timeout: 0 })
     db.exec('PRAGMA locking_mode = EXCLUSIVE')
     requireOurs(db, file)
-    db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON')
+    db.exec(
+      'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON',
+    )
     db.exec('PRAGMA cache_size = -8192; PRAGMA journal_size_limit = 67108864')
     db.exec('BEGIN IMMEDIATE; COMMIT')
     if (statSync(file).size <= CHECKED_AT_OPEN_BYTES) requireSound(db, file)
@@ -43,12 +45,12 @@ export function openDatabase(file: string): DatabaseSync {
 /** Opens a file that nobody writes (a snapshot), changing nothing, not even beside it. */
 export function openFrozenDatabase(file: string): DatabaseSync {
   if (!existsSync(file)) throw fileFailure(Object.assign(new Error('absent'), { code: 'ENOENT' }), 'open', file)
-  if (isLive(file)) throw unavailable(`${file} is in use by a server (or was left by one that was killed)`, { reason: 'store-in-use' })
+  if (isLive(file))
+    throw unavailable(`${file} is in use by a server (or was left by one that was killed)`, { reason: 'store-in-use' })
   let db: DatabaseSync | undefined
   try {
     db = new DatabaseSync(new URL('?immutable=1', pathToFileURL(file)), { readOnly: true })
-    const version = requireOurs(db, file)
-    if (version !== MIGRATIONS.length) throw invalid(`${file} has format ${version}; open it once with this version to migrate it`)
+    if (requireOurs(db, file) === 0) throw damaged(file, 'it is empty')
     return db
   } catch (error) {
     close(db)
@@ -74,10 +76,16 @@ export function storeFailure(error: unknown, subject: string): unknown {
     case undefined:
       return error
     case 13: // SQLITE_FULL
-      return unavailable(`${subject} cannot be written: the disk is full; nothing was changed`, { ...options, reason: 'disk-full' })
+      return unavailable(`${subject} cannot be written: the disk is full; nothing was changed`, {
+        ...options,
+        reason: 'disk-full',
+      })
     case 3: // SQLITE_PERM
     case 8: // SQLITE_READONLY
-      return unavailable(`${subject} cannot be written: the file or its directory is read-only; nothing was changed`, options)
+      return unavailable(
+        `${subject} cannot be written: the file or its directory is read-only; nothing was changed`,
+        options,
+      )
     case 5: // SQLITE_BUSY
     case 6: // SQLITE_LOCKED
       return unavailable(`${subject} is in use by another process; one server at a time can open it`, {
@@ -89,7 +97,10 @@ export function storeFailure(error: unknown, subject: string): unknown {
       return unavailable(`${subject} cannot be read or written (${messageOf(error)}); nothing was changed`, options)
     case 11: // SQLITE_CORRUPT
     case 26: // SQLITE_NOTADB
-      return unavailable(`${subject} is damaged (${messageOf(error)}); restore a backup`, { ...options, reason: 'store-damaged' })
+      return unavailable(`${subject} is damaged (${messageOf(error)}); restore a backup`, {
+        ...options,
+        reason: 'store-damaged',
+      })
     default:
       return error
   }
@@ -113,10 +124,13 @@ function openFailure(error: unknown, file: string): unknown {
 }
 
 function damaged(file: string, what: string, cause?: unknown): AppError {
-  return invalid(`the store ${file} is damaged or not a Keyturn store (${what}); nothing was changed, restore a backup`, {
-    cause,
-    reason: 'store-damaged',
-  })
+  return invalid(
+    `the store ${file} is damaged or not a Keyturn store (${what}); nothing was changed, restore a backup`,
+    {
+      cause,
+      reason: 'store-damaged',
+    },
+  )
 }
 
 /** The file's schema version, 0 for an empty file. */
@@ -127,7 +141,9 @@ function requireOurs(db: DatabaseSync, file: string): number {
   if (isEmpty && version === 0 && application === 0) return 0
   if (application !== APPLICATION_ID) throw damaged(file, 'it carries the mark of another program')
   if (version > MIGRATIONS.length)
-    throw invalid(`the store ${file} was written by a newer version (format ${version}, this version reads up to ${MIGRATIONS.length})`)
+    throw invalid(
+      `the store ${file} was written by a newer version (format ${version}, this version reads up to ${MIGRATIONS.length})`,
+    )
   return version
 }
 

@@ -15,6 +15,7 @@ export class Store {
   readonly #driver: StorageDriver
   readonly #barrier: Barrier
   readonly #clock: Clock
+  readonly #listeners = new Set<() => void>()
 
   constructor(driver: StorageDriver, barrier: Barrier, clock: Clock) {
     this.#driver = driver
@@ -25,6 +26,23 @@ export class Store {
   async read<T>(kind: RecordKind<T>, key: string): Promise<Stored<T> | undefined> {
     const record = await this.#driver.get(kind.prefix + key)
     return record && this.#open(kind, record)
+  }
+
+  /** Like `read`, but does not open the record again when it still has the version that the caller knows. */
+  async readUnless<T>(
+    kind: RecordKind<T>,
+    key: string,
+    known: number | undefined,
+  ): Promise<Stored<T> | 'unchanged' | undefined> {
+    const record = await this.#driver.get(kind.prefix + key)
+    if (!record) return undefined
+    return record.version === known ? 'unchanged' : this.#open(kind, record)
+  }
+
+  /** Calls back after each commit that published events, until the returned function is called. */
+  onPublish(listener: () => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
   }
 
   /** Records of a kind whose key begins with `prefix`, in key order, `limit` at a time (pass the last key as `after`). */
@@ -47,7 +65,8 @@ export class Store {
       const page = await this.#driver.list(base, { limit: 100, ...(after !== undefined && { after }) })
       if (page.length === 0) return names
       for (const { key } of page) {
-        if (after !== undefined && key <= after) continue
+        const folderBefore = names.at(-1)
+        if (folderBefore?.endsWith('/') && key.startsWith(base + folderBefore)) continue
         const rest = key.slice(base.length)
         const slash = rest.indexOf('/')
         if (slash < 0) {
@@ -83,6 +102,7 @@ export class Store {
       }
     })
     const { versions } = await this.#driver.commit(plain)
+    if (plain.some((change) => change.type === 'event')) for (const listener of this.#listeners) listener()
     return new Map(
       changes.flatMap((c) => (c.type === 'put' ? [[c.key, versions.get(c.kind.prefix + c.key) ?? 0] as const] : [])),
     )

@@ -23,6 +23,7 @@ export class WriteGroup {
   readonly #explain: (error: unknown) => unknown
   #waiting: Write[] = []
   #idle: PromiseWithResolvers<void> | undefined
+  #held = false
   #closed = false
 
   constructor(db: DatabaseSync, explain: (error: unknown) => unknown) {
@@ -41,8 +42,22 @@ export class WriteGroup {
       this.#waiting.push({ sizeBytes, work: report, reject })
       if (this.#idle) return
       this.#idle = Promise.withResolvers<void>()
-      setImmediate(() => this.#flush())
+      this.#schedule()
     })
+  }
+
+  /** Until `release`, groups run only inside `turn`. */
+  hold(): void {
+    this.#held = true
+  }
+
+  turn(): void {
+    if (this.#waiting.length > 0) this.#flush()
+  }
+
+  release(): void {
+    this.#held = false
+    if (this.#idle) this.#schedule()
   }
 
   /** Refuses further writes and resolves when those asked for have ended. */
@@ -51,11 +66,17 @@ export class WriteGroup {
     await this.#idle?.promise
   }
 
+  #schedule(): void {
+    setImmediate(() => {
+      if (!this.#held) this.turn()
+    })
+  }
+
   #flush(): void {
     const group = this.#takeGroup()
     for (const tell of this.#commit(group)) tell()
     if (this.#waiting.length > 0) {
-      setImmediate(() => this.#flush())
+      this.#schedule()
       return
     }
     this.#idle?.resolve()

@@ -1,0 +1,271 @@
+import { rmSync } from 'node:fs'
+import { backup, type DatabaseSync, type SQLOutputValue, type StatementSync } from 'node:sqlite'
+import { AppError, unavailable } from '../../lib/errors.ts'
+import {
+  type ClaimedRecord,
+  type CommitResult,
+  type DriverChange,
+  type DriverEvent,
+  type DriverRecord,
+  type StorageDriver,
+  VersionConflict,
+} from './driver.ts'
+import { alreadyThere, createPrivateFile, fileFailure, replaceFile } from './files.ts'
+import { compareKeys } from './keys.ts'
+import { openDatabase, openFrozenDatabase, storeFailure } from './sqlite-file.ts'
+import { WriteGroup } from './write-group.ts'
+
+const PRUNED_AT_ONCE = 1000
+// About a millisecond of copying, during which reads wait.
+const PAGES_COPIED_AT_ONCE = 256
+
+/**
+ * Keeps records in a SQLite file that this process alone has open until the driver is disposed. `readOnly` opens a file that nobody
+ * writes (a snapshot) without changing anything. Throws `invalid` for a damaged or newer file, `unavailable` for one in use.
+ */
+export function openSqliteDriver(file: string, { readOnly = false }: { readOnly?: boolean } = {}): StorageDriver {
+  return new SqliteDriver(readOnly ? openFrozenDatabase(file) : openDatabase(file), readOnly)
+}
+
+class SqliteDriver implements StorageDriver {
+  readonly #db: DatabaseSync
+  readonly #readOnly: boolean
+  readonly #group: WriteGroup
+  readonly #sql: ReturnType<typeof prepare>
+  #snapshots: Promise<unknown> = Promise.resolve()
+
+  constructor(db: DatabaseSync, readOnly: boolean) {
+    this.#db = db
+    this.#readOnly = readOnly
+    this.#group = new WriteGroup(db, explain)
+    this.#sql = prepare(db)
+  }
+
+  async get(key: string): Promise<DriverRecord | undefined> {
+    return this.#read(() => {
+      const row = this.#sql.get.get(key)
+      return row && toRecord(row)
+    })
+  }
+
+  async list(prefix: string, { after, limit }: { after?: string; limit: number }): Promise<DriverRecord[]> {
+    const end = endOfPrefix(prefix)
+    return this.#read(() => {
+      const isAfterStart = after !== undefined && compareKeys(after, prefix) >= 0
+      return (isAfterStart ? this.#sql.listAfter : this.#sql.listFrom)
+        .all(isAfterStart ? after : prefix, end, limit)
+        .map(toRecord)
+    })
+  }
+
+  commit(changes: readonly DriverChange[]): Promise<CommitResult> {
+    const sizeBytes = changes.reduce((sum, change) => sum + ('value' in change ? change.value.length : 0), 0)
+    return this.#write(sizeBytes, () => this.#apply(changes))
+  }
+
+  claim(queue: string, { now, until, limit }: { now: Date; until: Date; limit: number }): Promise<ClaimedRecord[]> {
+    return this.#write(0, () =>
+      this.#sql.due.all(queue, now.getTime(), limit).map((row) => {
+        const record = toRecord(row)
+        const version = this.#nextVersion()
+        this.#sql.move.run(version, until.getTime(), record.key)
+        return { ...record, version, due: { queue, at: until }, overdueSince: new Date(integer(row['due'])) }
+      }),
+    )
+  }
+
+  async nextDue(queue: string): Promise<Date | undefined> {
+    return this.#read(() => {
+      const row = this.#sql.nextDue.get(queue)
+      return row && new Date(integer(row['due']))
+    })
+  }
+
+  async events(after: number, limit: number): Promise<{ events: DriverEvent[]; firstKept: number; last: number }> {
+    return this.#read(() => {
+      const last = this.#lastEvent()
+      return {
+        events: this.#sql.events.all(after, limit).map((row) => ({
+          number: integer(row['number']),
+          time: new Date(integer(row['time'])),
+          value: octets(row['value']),
+        })),
+        firstKept: this.#firstEvent() ?? last + 1,
+        last,
+      }
+    })
+  }
+
+  async pruneEvents({ before, keep }: { before: Date; keep: number }): Promise<void> {
+    // In small steps, so that a long backlog never holds up other writes.
+    for (let forgotten = PRUNED_AT_ONCE; forgotten === PRUNED_AT_ONCE; ) {
+      forgotten = await this.#write(0, () => {
+        const firstYoung = this.#sql.firstEventSince.get(before.getTime())
+        const end = this.#lastEvent() + 1
+        const bound = Math.max(firstYoung ? integer(firstYoung['number']) : end, end - keep)
+        const first = this.#firstEvent() ?? end
+        return Number(this.#sql.forgetEvents.run(Math.min(bound, first + PRUNED_AT_ONCE)).changes)
+      })
+    }
+  }
+
+  snapshot(file: string): Promise<void> {
+    const copied = this.#snapshots.then(() => this.#copyTo(file))
+    this.#snapshots = copied.catch(() => undefined)
+    return copied
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all([this.#group.close(), this.#snapshots])
+    if (this.#db.isOpen) this.#db.close()
+  }
+
+  async #copyTo(file: string): Promise<void> {
+    if (!this.#db.isOpen) throw unavailable('the store is closed')
+    // The name is taken at once, so that a second backup is refused, and the content appears under it when it is complete.
+    if (!createPrivateFile(file)) throw alreadyThere(file)
+    const partial = `${file}.partial`
+    // The copy runs on another thread and fails when it meets an open transaction, so groups run between its steps.
+    this.#group.hold()
+    try {
+      rmSync(partial, { force: true })
+      createPrivateFile(partial)
+      await backup(this.#db, partial, { rate: PAGES_COPIED_AT_ONCE, progress: () => this.#group.turn() })
+      replaceFile(partial, file)
+    } catch (error) {
+      rmSync(partial, { force: true })
+      rmSync(file, { force: true })
+      const failure = storeFailure(error, `the backup ${file}`)
+      throw failure instanceof AppError ? failure : fileFailure(failure, 'write the backup', file)
+    } finally {
+      this.#group.release()
+    }
+  }
+
+  #apply(changes: readonly DriverChange[]): CommitResult {
+    for (const change of changes) {
+      if (change.type === 'event' || change.expected === 'any') continue
+      const row = this.#sql.version.get(change.key)
+      if ((row ? integer(row['version']) : 0) !== change.expected) throw new VersionConflict(change.key)
+    }
+    const versions = new Map<string, number>()
+    for (const change of changes) {
+      switch (change.type) {
+        case 'put': {
+          const version = this.#nextVersion()
+          this.#sql.put.run(
+            change.key,
+            version,
+            change.value,
+            change.due?.queue ?? null,
+            change.due?.at.getTime() ?? null,
+          )
+          versions.set(change.key, version)
+          break
+        }
+        case 'delete':
+          this.#sql.delete.run(change.key)
+          break
+        case 'event': {
+          const number = integer(this.#sql.nextEvent.get()?.['event'])
+          this.#sql.append.run(number, change.time.getTime(), change.value)
+          break
+        }
+        case 'check':
+          break
+        default:
+          change satisfies never
+      }
+    }
+    return { versions }
+  }
+
+  #nextVersion(): number {
+    return integer(this.#sql.nextVersion.get()?.['version'])
+  }
+
+  #lastEvent(): number {
+    return integer(this.#sql.lastEvent.get()?.['event'])
+  }
+
+  #firstEvent(): number | undefined {
+    const row = this.#sql.firstEvent.get()
+    return row && integer(row['number'])
+  }
+
+  #read<T>(work: () => T): T {
+    if (!this.#db.isOpen) throw unavailable('the store is closed')
+    try {
+      return work()
+    } catch (error) {
+      throw explain(error)
+    }
+  }
+
+  #write<T>(sizeBytes: number, work: () => T): Promise<T> {
+    if (this.#readOnly) return Promise.reject(unavailable('the store is opened for reading only; nothing was changed'))
+    return this.#group.run(sizeBytes, work)
+  }
+}
+
+function explain(error: unknown): unknown {
+  return storeFailure(error, 'the store')
+}
+
+function prepare(db: DatabaseSync) {
+  const fields = 'SELECT key, version, value, queue, due FROM record'
+  const statement = (sql: string): StatementSync => db.prepare(sql)
+  return {
+    get: statement(`${fields} WHERE key = ?`),
+    version: statement('SELECT version FROM record WHERE key = ?'),
+    listFrom: statement(`${fields} WHERE key >= ? AND key < CAST(? AS TEXT) ORDER BY key LIMIT ?`),
+    listAfter: statement(`${fields} WHERE key > ? AND key < CAST(? AS TEXT) ORDER BY key LIMIT ?`),
+    due: statement(`${fields} WHERE queue = ? AND due <= ? ORDER BY due LIMIT ?`),
+    nextDue: statement('SELECT due FROM record WHERE queue = ? ORDER BY due LIMIT 1'),
+    move: statement('UPDATE record SET version = ?, due = ? WHERE key = ?'),
+    put: statement(
+      `INSERT INTO record (key, version, value, queue, due) VALUES (?, ?, ?, ?, ?)
+       ON CONFLICT (key) DO UPDATE SET version = excluded.version, value = excluded.value, queue = excluded.queue, due = excluded.due`,
+    ),
+    delete: statement('DELETE FROM record WHERE key = ?'),
+    nextVersion: statement('UPDATE counter SET version = version + 1 RETURNING version'),
+    nextEvent: statement('UPDATE counter SET event = event + 1 RETURNING event'),
+    lastEvent: statement('SELECT event FROM counter'),
+    firstEvent: statement('SELECT number FROM event ORDER BY number LIMIT 1'),
+    firstEventSince: statement('SELECT number FROM event WHERE time >= ? ORDER BY number LIMIT 1'),
+    events: statement('SELECT number, time, value FROM event WHERE number > ? ORDER BY number LIMIT ?'),
+    append: statement('INSERT INTO event (number, time, value) VALUES (?, ?, ?)'),
+    forgetEvents: statement('DELETE FROM event WHERE number < ?'),
+  }
+}
+
+type Row = Record<string, SQLOutputValue>
+
+function toRecord(row: Row): DriverRecord {
+  const { key, queue, due } = row
+  if (typeof key !== 'string') throw new TypeError('a record of the store has no key')
+  return {
+    key,
+    version: integer(row['version']),
+    value: octets(row['value']),
+    ...(typeof queue === 'string' && { due: { queue, at: new Date(integer(due)) } }),
+  }
+}
+
+function integer(value: SQLOutputValue | undefined): number {
+  if (typeof value !== 'number') throw new TypeError('a field of the store should be an integer and is not')
+  return value
+}
+
+function octets(value: SQLOutputValue | undefined): Uint8Array {
+  if (!(value instanceof Uint8Array)) throw new TypeError('a field of the store should be octets and is not')
+  return value
+}
+
+/** The first octets that sort after every key with this prefix. UTF-8 holds no octet 0xff, so the last one can be raised. */
+function endOfPrefix(prefix: string): Uint8Array {
+  const end = Buffer.from(prefix)
+  if (end.length === 0) return Buffer.from([0xff])
+  end[end.length - 1] = (end[end.length - 1] ?? 0) + 1
+  return end
+}
