@@ -1,0 +1,79 @@
+import type { Clock } from '../../lib/clock.ts'
+import { AppError, messageOf } from '../../lib/errors.ts'
+import type { Logger } from '../../lib/log.ts'
+import type { WorkQueue } from './queue.ts'
+
+/** What a reconcile asks for. Without a time the key rests until something changes or the slow resync comes. */
+export interface ReconcileResult {
+  readonly lookAgainAt?: Date
+  readonly lookAgainAfterMs?: number
+}
+
+export interface ControllerOptions {
+  readonly name: string
+  readonly queue: WorkQueue
+  /** Workers begin when this resolves: no decision is made on half a picture. */
+  readonly synced: Promise<void>
+  /** Brings one object to what it should be; must be repeatable at any point. Throws to be tried again with back-off. */
+  readonly reconcile: (key: string, signal: AbortSignal) => Promise<ReconcileResult | undefined>
+  readonly workers?: number
+  /** How long work under way may go on after the stop. */
+  readonly graceMs?: number
+  readonly onOutcome?: (outcome: { readonly key: string; readonly ms: number; readonly error?: unknown }) => void
+}
+
+/**
+ * Runs `workers` over the queue until `signal` aborts; resolves after the last reconcile has ended. Two workers never work on one
+ * key. A reconcile that throws is logged once and tried again: 1 s later, doubling up to 5 min.
+ */
+export async function runController(
+  options: ControllerOptions,
+  { clock, log }: { readonly clock: Clock; readonly log: Logger },
+  signal: AbortSignal,
+): Promise<void> {
+  const { name, queue, synced, workers = 4, graceMs = 20_000 } = options
+  const stopped = new Promise<void>((resolve) => {
+    if (signal.aborted) resolve()
+    else signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+  const delays = queue.run(signal)
+  await Promise.race([synced, stopped])
+  const late = new AbortController()
+  const ended = new AbortController()
+  const grace = stopped.then(async () => {
+    await clock.sleep(graceMs, ended.signal).catch(() => undefined)
+    late.abort(new Error('the controller is stopping'))
+  })
+  await Promise.all(Array.from({ length: workers }, () => work()))
+  ended.abort()
+  await Promise.all([delays, grace])
+
+  async function work(): Promise<void> {
+    for (let key = await queue.take(signal); key !== undefined; key = await queue.take(signal)) {
+      await once(key)
+    }
+  }
+
+  async function once(key: string): Promise<void> {
+    const startedMs = clock.monotonicMs()
+    try {
+      const result = await options.reconcile(key, late.signal)
+      queue.forget(key)
+      if (result?.lookAgainAt) queue.addAt(key, result.lookAgainAt)
+      if (result?.lookAgainAfterMs !== undefined) queue.addAfter(key, result.lookAgainAfterMs)
+      const ms = clock.monotonicMs() - startedMs
+      log.debug({ controller: name, key, ms }, 'reconciled')
+      options.onOutcome?.({ key, ms })
+    } catch (error) {
+      const waitMs = queue.retry(key)
+      const ms = clock.monotonicMs() - startedMs
+      // What nobody foresaw is our bug and needs its stack; what was foreseen needs its words.
+      if (error instanceof AppError)
+        log.warn({ controller: name, key, error: messageOf(error), waitMs }, 'reconcile failed')
+      else log.error({ controller: name, key, err: error, waitMs }, 'reconcile failed unexpectedly')
+      options.onOutcome?.({ key, ms, error })
+    } finally {
+      queue.done(key)
+    }
+  }
+}

@@ -1,0 +1,51 @@
+import type { RequestOptions } from 'node:https'
+import { invalid, messageOf } from '../../lib/errors.ts'
+import { Secret } from '../../lib/secret.ts'
+import type { KubeCredentials, KubeEndpoint } from './endpoint.ts'
+
+/**
+ * Outside a cluster: a kubeconfig with all that it may hold (exec plug-ins, OIDC, client certificates), read by the library.
+ * The library is loaded only when this is called: in a pod it would cost 60 MB for nothing.
+ */
+export async function kubeconfigEndpoint(path?: string): Promise<KubeEndpoint> {
+  const { KubeConfig } = await import('@kubernetes/client-node')
+  const read = () => {
+    const config = new KubeConfig()
+    try {
+      if (path === undefined) config.loadFromDefault()
+      else config.loadFromFile(path)
+    } catch (error) {
+      throw invalid(`kubeconfig ${path ?? ''} cannot be read: ${messageOf(error)}`, { cause: error })
+    }
+    return config
+  }
+  const config = read()
+  const cluster = config.getCurrentCluster()
+  if (!cluster) throw invalid(`kubeconfig ${path ?? ''} has no current context with a cluster`)
+  const context = config.getContextObject(config.getCurrentContext())
+  return {
+    server: cluster.server.replace(/\/+$/, ''),
+    namespace: context?.namespace,
+    async load() {
+      const options: RequestOptions = {}
+      await read().applyToHTTPSOptions(options)
+      return credentialsOf(options)
+    },
+  }
+}
+
+function credentialsOf(options: RequestOptions): KubeCredentials {
+  const headers: Record<string, unknown> = { ...options.headers }
+  const header = headers['Authorization'] ?? headers['authorization']
+  const basic = options.auth ? `Basic ${Buffer.from(options.auth).toString('base64')}` : undefined
+  const authorization = typeof header === 'string' ? header : basic
+  const { ca, cert, key, servername, rejectUnauthorized } = options
+  return {
+    ...(authorization && { authorization: new Secret(authorization) }),
+    ...(ca && { ca: String(ca) }),
+    ...(cert && { cert: String(cert) }),
+    ...(key && { key: new Secret(String(key)) }),
+    ...(servername && { servername }),
+    ...(rejectUnauthorized === false && { insecure: true }),
+  }
+}
