@@ -138,11 +138,12 @@ export const GROUP = 'keyturn.dev'
 export const VERSION = 'v1alpha1'
 export const API_VERSION = `${GROUP}/${VERSION}`
 
-/** Whether two JSON values are equal; the order of an object's members does not matter. */
+/** Whether two values of JSON (and dates) are equal; the order of an object's members does not matter. */
 export function sameValue(one: unknown, other: unknown): boolean {
   if (one === other) return true
   if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null) return false
   if (Array.isArray(one) !== Array.isArray(other)) return false
+  if (one instanceof Date || other instanceof Date) return JSON.stringify(one) === JSON.stringify(other)
   const names = Object.keys(one)
   return (
     names.length === Object.keys(other).length &&

@@ -1,0 +1,127 @@
+import { watch } from 'node:fs'
+import { mkdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Clock } from '../../lib/clock.ts'
+import { messageOf } from '../../lib/errors.ts'
+import type { Logger } from '../../lib/log.ts'
+import type { Random } from '../../lib/random.ts'
+import { Secret } from '../../lib/secret.ts'
+import { createFileSink } from './file-sink.ts'
+import { ManifestSet } from './manifest-set.ts'
+import { ObjectStore, refOf } from './object-store.ts'
+import { SecretDirectory } from './secret-directory.ts'
+import type { ResourceRef, Sink, Source } from './source.ts'
+
+/*
+ * The embedded pair of Source and Sink: a directory of manifests, and files as Secrets. No cluster needed. Changes are noticed by the
+ * file system's own notices, gathered for a moment, and by a slow look that misses nothing (output files: by the slow look only).
+ * `manifest-set.ts` decides what changed.
+ */
+
+const GATHER_MS = 60
+const LOOK_MS = 10_000
+const RESYNC_MS = 36_000_000
+/** A document must be missing this long before its object is deleted: editors write files in several steps. */
+const MISSING_MS = 750
+
+export interface StandaloneOptions {
+  readonly manifests: string
+  readonly secrets: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+}
+
+/** Opens the pair. Throws when a directory cannot be read or made. */
+export async function openStandalone(options: StandaloneOptions): Promise<{ source: Source; sink: Sink }> {
+  const { manifests, secrets: folder, clock, random, log } = options
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  const objects = new ObjectStore(join(folder, '.keyturn'), log)
+  await objects.load()
+  const secrets = new SecretDirectory(folder, random)
+  await secrets.scan()
+  const set = new ManifestSet({ directory: manifests, objects, clock, log, missingMs: MISSING_MS })
+  let onChange: (ref: ResourceRef, why: 'user' | 'resync') => void = () => undefined
+  let wake: () => void = () => undefined
+
+  const sink = createFileSink({
+    objects,
+    secrets,
+    log,
+    clock,
+    onGone: (ref) => {
+      onChange(ref, 'user')
+      // Its manifest may be back already.
+      wake()
+    },
+  })
+
+  const source: Source = {
+    async start(kinds, report, signal) {
+      onChange = (ref, why) => {
+        if (kinds.includes(ref.kind) || ['Secret', 'ConfigMap', 'Namespace'].includes(ref.kind)) report(ref, why)
+      }
+      await set.look()
+      for (const object of objects.all()) onChange(refOf(object), 'user')
+      follow(manifests, () => wake(), signal, log)
+      // Ends with the signal; `look` reports what fails in it.
+      void keepLooking(signal)
+    },
+    get: (ref) => objects.get(ref),
+    list: (kind, namespace) =>
+      objects
+        .all()
+        .filter(
+          (object) => object.kind === kind && (namespace === undefined || object.metadata.namespace === namespace),
+        ),
+    namespaceLabels: async (name) => ({ 'kubernetes.io/metadata.name': name, ...set.namespaceLabels(name) }),
+    namespaceTerminating: async () => false,
+    readSecretKey: async ({ namespace, name, key }) => {
+      const value = set.entries('Secret', namespace, name)?.get(key)
+      return value === undefined ? undefined : new Secret(value)
+    },
+    readSecret: async ({ namespace, name }) => {
+      const entries = set.entries('Secret', namespace, name)
+      return entries && new Map([...entries].map(([key, value]) => [key, new Secret(value)]))
+    },
+    readConfigMapKey: async ({ namespace, name, key }) => set.entries('ConfigMap', namespace, name)?.get(key),
+    outputSecret: (ref) => secrets.get(ref),
+  }
+
+  async function keepLooking(signal: AbortSignal): Promise<void> {
+    let resyncAtMs = clock.monotonicMs() + RESYNC_MS
+    while (!signal.aborted) {
+      const awake = new AbortController()
+      wake = () => awake.abort()
+      const waitMs = set.lookAgainInMs() ?? LOOK_MS
+      await clock.sleep(waitMs, AbortSignal.any([signal, awake.signal])).catch(() => undefined)
+      await clock.sleep(GATHER_MS, signal).catch(() => undefined)
+      if (signal.aborted) return
+      await look()
+      if (clock.monotonicMs() < resyncAtMs) continue
+      resyncAtMs = clock.monotonicMs() + RESYNC_MS
+      for (const object of objects.all()) onChange(refOf(object), 'resync')
+    }
+  }
+
+  async function look(): Promise<void> {
+    try {
+      for (const ref of await set.look()) onChange(ref, 'user')
+      for (const ref of await secrets.scan()) onChange({ kind: 'Secret', ...ref }, 'user')
+    } catch (error) {
+      log.error({ error: messageOf(error) }, 'manifests cannot be read; what was read last stays in force')
+    }
+  }
+
+  return { source, sink }
+}
+
+/** Calls back on each notice of the file system. Where it gives none, the slow look remains. */
+function follow(path: string, notice: () => void, signal: AbortSignal, log: Logger): void {
+  try {
+    const watcher = watch(path, { recursive: true, persistent: false, signal }, notice)
+    watcher.on('error', (error) => log.warn({ path, error: messageOf(error) }, 'changes are noticed by looking only'))
+  } catch (error) {
+    log.warn({ path, error: messageOf(error) }, 'changes are noticed by looking only')
+  }
+}
