@@ -127,7 +127,8 @@ export class Informer {
       this.#version = undefined
       this.#state = 'missing'
       this.#lastByteMs = this.#now()
-      for (const key of [...this.store.keys()]) this.#tell(this.store.remove(key))
+      for (const [key, { metadata }] of [...this.store.entries()])
+        this.#tell(this.store.remove(key, metadata.resourceVersion))
       this.#synced.resolve()
       return MISSING_RETRY_MS
     }
@@ -176,11 +177,12 @@ export class Informer {
       }
     }
     const changes: (Change | undefined)[] = []
-    for (const key of [...this.store.keys()]) if (!seen.has(key)) changes.push(this.store.remove(key))
+    for (const key of [...this.store.keys()]) if (!seen.has(key)) changes.push(this.store.remove(key, version))
     for (const object of found) {
       const known = this.store.get(keyOf(object.metadata))
       // Gone and made again under the same name while we looked away: two objects, two changes.
-      if (known && known.metadata.uid !== object.metadata.uid) changes.push(this.store.remove(keyOf(known.metadata)))
+      if (known && known.metadata.uid !== object.metadata.uid)
+        changes.push(this.store.remove(keyOf(known.metadata), version))
       changes.push(this.store.put(object))
     }
     const differences = changes.filter((change) => change !== undefined)

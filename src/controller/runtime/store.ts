@@ -1,6 +1,6 @@
 import { compareVersions, type KubeObject, keyOf } from './kube-object.ts'
 
-/** One difference between what was known and what is. `object` is the last known state of a deleted one. */
+/** One difference between what was known and what is. Of a deleted one `object` is the last state, at the version of its end. */
 export interface Change {
   readonly type: 'added' | 'updated' | 'deleted'
   readonly key: string
@@ -33,6 +33,10 @@ export class ObjectStore {
     return this.#objects.keys()
   }
 
+  entries(): IterableIterator<[string, KubeObject]> {
+    return this.#objects.entries()
+  }
+
   values(): IterableIterator<KubeObject> {
     return this.#objects.values()
   }
@@ -59,14 +63,15 @@ export class ObjectStore {
     return old ? { type: 'updated', key, object, old } : { type: 'added', key, object }
   }
 
-  /** Removes the object unless a state later than `resourceVersion` is known. */
-  remove(key: string, resourceVersion?: string): Change | undefined {
+  /** Removes the object, which ended at `resourceVersion`; not if a later state is known. */
+  remove(key: string, resourceVersion: string | undefined): Change | undefined {
     const old = this.#objects.get(key)
     if (!old) return undefined
-    if (resourceVersion && compareVersions(resourceVersion, old.metadata.resourceVersion) < 0) return undefined
+    if (compareVersions(resourceVersion, old.metadata.resourceVersion) < 0) return undefined
     this.#index(key, old, undefined)
     this.#objects.delete(key)
-    return { type: 'deleted', key, object: old }
+    const metadata = { ...old.metadata, ...(resourceVersion && { resourceVersion }) }
+    return { type: 'deleted', key, object: { ...old, metadata } }
   }
 
   #index(key: string, old: KubeObject | undefined, object: KubeObject | undefined): void {
