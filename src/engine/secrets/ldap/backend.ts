@@ -1,0 +1,134 @@
+import type { Clock } from '../../../lib/clock.ts'
+import type { Logger } from '../../../lib/log.ts'
+import type { Random } from '../../../lib/random.ts'
+import { accountDue, isTurning } from '../../account/account.ts'
+import type { DirectoryGuard } from '../../account/guard.ts'
+import { createRotationWorker } from '../../account/rotation-worker.ts'
+import type { AccountTurner } from '../../account/turn.ts'
+import type { Backend, Mount } from '../../backend.ts'
+import type { DirectoryDoor } from '../../directory/directory.ts'
+import { VersionConflict } from '../../storage/driver.ts'
+import { put, type RecordKind, remove, type Store } from '../../storage/store.ts'
+import { forgetTenancy } from '../../tenancy/table.ts'
+import { configRoute } from './config.ts'
+import { directorySettings } from './directory-access.ts'
+import {
+  accountKind,
+  configKind,
+  type EngineConfig,
+  staticRoleKind,
+  staticRoleNameKind,
+  tenantKind,
+} from './records.ts'
+import { rotateRoleRoute } from './rotate-role.ts'
+import { staticCredRoute } from './static-cred.ts'
+import { staticRoleRoute } from './static-role.ts'
+import { staticRoleHost } from './static-role-host.ts'
+
+/**
+ * The LDAP secrets engine: directory accounts whose passwords turn (CONTRACT 8 and 9). One file per API path; `records.ts` says what is
+ * kept, `static-role-host.ts` how a role is the account that `engine/account/` turns.
+ *
+ * Invariants: a role, its place in lists, its hold on its account and its event change in one commit; one account has one role; nobody
+ * but its owner writes an owned object; for a tenant, the table is asked at acceptance and before every write to the directory.
+ * Reads need no directory. Leaves to others: how a password turns safely (`account/`), how a directory is reached (`directory/`).
+ */
+export function createLdapSecretsBackend(deps: {
+  readonly store: Store
+  readonly door: DirectoryDoor
+  readonly turner: AccountTurner
+  readonly guard: DirectoryGuard
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  /** All mounts of this type. */
+  readonly mounts: () => Promise<readonly Mount[]>
+  /** No other process can have the store open. */
+  readonly isExclusive?: boolean
+}): Backend {
+  const { store, door, guard, turner, clock, random, log } = deps
+  // A record's key begins with its mount's id; the worker asks for all mounts right before it asks for a host of one.
+  let paths = new Map<string, string>()
+  const worker = createRotationWorker({
+    store,
+    turner,
+    guard,
+    clock,
+    log,
+    isExclusive: deps.isExclusive ?? false,
+    hosts: {
+      recordKind: staticRoleKind,
+      async mounts() {
+        const mounts = await deps.mounts()
+        paths = new Map(mounts.map(({ id, path }) => [id, path]))
+        return mounts
+      },
+      hostFor(mountId, key) {
+        const mount = { id: mountId, path: paths.get(mountId) ?? '' }
+        return staticRoleHost({ store, random }, mount, key.slice(mountId.length + 1))
+      },
+    },
+  })
+  const wake = () => worker.wake()
+
+  /** A new configuration is a new chance: connections are made anew, and what failed is tried at once. */
+  const changed = async (mountId: string, before: EngineConfig | undefined): Promise<void> => {
+    if (before) door.forget(directorySettings(before))
+    await guard.reset(mountId)
+    await retryFailing(store, clock, mountId)
+    wake()
+  }
+
+  return {
+    type: 'ldap',
+    routes: [
+      configRoute({ store, changed }),
+      staticRoleRoute({ store, door, guard, turner, clock, random, wake }),
+      staticCredRoute({ store, clock, isProven: () => true }),
+      rotateRoleRoute({ store, random, turner, wake }),
+    ],
+    workers: [worker],
+    async unmount({ id }) {
+      const config = await store.read(configKind, id)
+      await store.commit([remove(configKind, id, { expected: 'any' }), forgetTenancy(id)])
+      await forgetAll(store, staticRoleKind, id)
+      await forgetAll(store, staticRoleNameKind, id)
+      await forgetAll(store, accountKind, id)
+      await forgetAll(store, tenantKind, id)
+      if (config) door.forget(directorySettings(config.value))
+      await guard.reset(id)
+    },
+  }
+}
+
+const PAGE = 100
+
+async function forgetAll<T>(store: Store, kind: RecordKind<T>, mountId: string): Promise<void> {
+  for (;;) {
+    const page = await store.list(kind, `${mountId}/`, { limit: PAGE })
+    if (page.length === 0) return
+    await store.commit(page.map(({ key }) => remove(kind, key, { expected: 'any' })))
+  }
+}
+
+/** Makes the roles of a mount due now whose last rotation failed, or whose time passed while there was no configuration. */
+async function retryFailing(store: Store, clock: Clock, mountId: string): Promise<void> {
+  for (let after: string | undefined; ; ) {
+    const options = { limit: PAGE, ...(after !== undefined && { after }) }
+    const page = await store.list(staticRoleKind, `${mountId}/`, options)
+    for (const { key, value, version, due } of page) {
+      const now = clock.now()
+      const isWaiting = value.account.failure !== undefined || (value.nextRotation <= now && !isTurning(value.account))
+      if (!isWaiting || !due || due.at <= now) continue
+      try {
+        const isDue = { expected: version, due: accountDue(mountId, value.account, now) }
+        await store.commit([put(staticRoleKind, key, value, isDue)])
+      } catch (error) {
+        // Whoever was faster has just looked at it.
+        if (!(error instanceof VersionConflict)) throw error
+      }
+    }
+    after = page.at(-1)?.key
+    if (page.length < PAGE) return
+  }
+}

@@ -1,0 +1,102 @@
+import * as z from 'zod'
+import { TLS_VERSIONS } from '../../../schema/ldap-connection.ts'
+import { DIRECTORY_SCHEMAS } from '../../../schema/ldap-engine-config.ts'
+import { accountCodec } from '../../account/account.ts'
+import { instantCodec, recordKind, secretCodec } from '../../storage/store.ts'
+
+/** The documents of the LDAP secrets engine. Instants are dates, durations milliseconds, secrets `Secret`s. */
+
+const flag = z.boolean().exactOptional()
+const text = z.string().exactOptional()
+const ms = z.number().exactOptional()
+
+const configCodec = z.object({
+  /** The resource that owns the configuration, `cr:<uid>`. */
+  owner: text,
+  // These are always there: given at creation, or a default that a later change of default must not touch.
+  urls: z.array(z.string()),
+  schema: z.enum(DIRECTORY_SCHEMAS),
+  userAttr: z.string(),
+  bindDN: z.string(),
+  bindPassword: secretCodec,
+  // The rest only if it was given.
+  caseSensitiveNames: flag,
+  connectionTimeout: ms,
+  requestTimeout: ms,
+  startTLS: flag,
+  tlsMinVersion: z.enum(TLS_VERSIONS).exactOptional(),
+  tlsMaxVersion: z.enum(TLS_VERSIONS).exactOptional(),
+  insecureTLS: flag,
+  certificate: text,
+  clientTlsCert: text,
+  clientTlsKey: secretCodec.exactOptional(),
+  userDN: text,
+  discoverDN: flag,
+  denyNullBind: flag,
+  upnDomain: text,
+  userFilter: text,
+  anonymousGroupSearch: flag,
+  groupFilter: text,
+  groupDN: text,
+  groupAttr: text,
+  usernameAsAlias: flag,
+  dereferenceAliases: z.enum(['never', 'finding', 'searching', 'always']).exactOptional(),
+  maxPageSize: z.number().exactOptional(),
+  useTokenGroups: flag,
+  enableSamaccountnameLogin: flag,
+  usePre111GroupCnBehavior: flag,
+  passwordPolicy: text,
+  rotationPeriod: ms,
+  rotationSchedule: text,
+  rotationWindow: ms,
+  disableAutomatedRotation: flag,
+  credentialType: z.enum(['password', 'phrase']).exactOptional(),
+  length: z.number().exactOptional(),
+  skipStaticRoleImportRotation: flag,
+  ttl: ms,
+  maxTtl: ms,
+})
+export type EngineConfig = z.output<typeof configCodec>
+/** Key: `<mountId>`. */
+export const configKind = recordKind('ldap-config/', configCodec)
+
+const staticRoleCodec = z.object({
+  /** Tells this role from an earlier one of the same name. */
+  id: z.string(),
+  username: z.string(),
+  /** As it was given; the entry is at this DN. */
+  dn: text,
+  rotationPeriodMs: z.number(),
+  /** How it was asked for, to recognise the same creation again. */
+  skippedImport: z.boolean(),
+  /** Nobody was told yet that it exists: invisible, and gone if the directory refuses its first rotation. */
+  creating: z.boolean(),
+  /** Its creation ended after whoever asked had been told that the outcome is unknown: asking again succeeds. */
+  recovered: flag,
+  owner: text,
+  /** The tenant it was made for; its table is asked before every rotation. */
+  principal: text,
+  /** Keys of the account index that this role holds. */
+  accounts: z.array(z.string()),
+  /** The regular one; while rotation fails, the record's due time is that of the next try. */
+  nextRotation: instantCodec,
+  account: accountCodec,
+})
+export type StaticRoleRecord = z.output<typeof staticRoleCodec>
+/** Key: `<mountId>/<name>`. */
+export const staticRoleKind = recordKind('static-role/', staticRoleCodec)
+
+/** Names of the roles that may be listed (not those being created). Key: `<mountId>/<name>`. */
+export const staticRoleNameKind = recordKind('static-role-name/', z.object({}))
+
+/**
+ * Which role manages an account. Key: `<mountId>/<identity>`. An entry whose role is gone, or is another one by now, counts for nothing:
+ * entries are only ever written in a commit that proves the role, so none has to be cleaned up in time.
+ */
+export const accountKind = recordKind('ldap-account/', z.object({ role: z.string(), id: z.string() }))
+
+/** How many roles a tenant has. Key: `<mountId>/<principal>`. */
+export const tenantKind = recordKind('ldap-tenant/', z.object({ staticRoles: z.int() }))
+
+/** Queue of static roles whose rotation is due. */
+export const ROTATION_QUEUE = 'rotation'

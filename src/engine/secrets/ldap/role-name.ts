@@ -1,0 +1,23 @@
+import { invalid } from '../../../lib/errors.ts'
+
+const NAME = /^[a-z0-9_]([a-z0-9_.\-/]*[a-z0-9_])?$/
+const NAME_LIMIT = 512
+
+/** The name of a role or set as it is kept: lower-case (CONTRACT 2.3). Throws `invalid` for a name that cannot be. */
+export function requireRoleName(given: string): string {
+  const name = given.toLowerCase()
+  if (name.length > NAME_LIMIT) throw invalid(`name: it is longer than ${NAME_LIMIT} characters`)
+  if (!NAME.test(name))
+    throw invalid(
+      'name: it must begin and end with a letter, digit or "_", with letters, digits, "_", "-", "." and "/" between',
+    )
+  if (name.split('/').some((segment) => segment === '' || segment === '.' || segment === '..'))
+    throw invalid('name: it must not have empty, "." or ".." segments')
+  return name
+}
+
+/** The folder that a list asks for, `''` or with a trailing slash. */
+export function listedFolder(given: string): string {
+  const folder = given.toLowerCase().replace(/\/$/, '')
+  return folder === '' ? '' : `${folder}/`
+}

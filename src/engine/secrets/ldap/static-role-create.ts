@@ -1,0 +1,154 @@
+import type { Clock } from '../../../lib/clock.ts'
+import { invalid, unavailable } from '../../../lib/errors.ts'
+import type { Random } from '../../../lib/random.ts'
+import type { StaticRole } from '../../../schema/static-role.ts'
+import { accountDue, NEW_ACCOUNT } from '../../account/account.ts'
+import type { DirectoryGuard } from '../../account/guard.ts'
+import type { AccountTurner } from '../../account/turn.ts'
+import type { Call } from '../../backend.ts'
+import type { DirectoryDoor } from '../../directory/directory.ts'
+import { put, type Store, type Stored } from '../../storage/store.ts'
+import { NO_SUCH_ACCOUNT, requireStaticRole } from '../../tenancy/enforce.ts'
+import { readTenancy } from '../../tenancy/table.ts'
+import { requireConfig } from './config.ts'
+import { findAccount } from './find-account.ts'
+import { claimIdentities, dnIdentity, givenIdentities, isBindAccount } from './managed-account.ts'
+import { decideOwner } from './ownership.ts'
+import { type EngineConfig, type StaticRoleRecord, staticRoleKind } from './records.ts'
+import { announce, nextRotation, ownAccount, staticRoleHost } from './static-role-host.ts'
+import { countTenantRole, tenantRoles } from './tenant-count.ts'
+
+export interface StaticRoleDeps {
+  readonly store: Store
+  readonly door: DirectoryDoor
+  readonly guard: DirectoryGuard
+  readonly turner: AccountTurner
+  readonly clock: Clock
+  readonly random: Random
+  /** Something may be due earlier than the rotation worker knows. */
+  readonly wake: () => void
+}
+
+/** Whoever creates a role and dies before its first password is in the air leaves it to the worker after this. */
+const ABANDONED_MS = 10_000
+
+/**
+ * Creates a static role: reserve the name and the account (record marked `creating`) → turn the password → acknowledge, the last two by
+ * the state machine. What the directory refuses, or could not be told, leaves nothing behind. Where the outcome is unknown, the same request may be
+ * sent again: it goes on with what the first left. Throws `VersionConflict` when somebody else was faster: look again then.
+ */
+export async function createStaticRole(
+  deps: StaticRoleDeps,
+  call: Call<StaticRole>,
+  name: string,
+  unfinished: Stored<StaticRoleRecord> | undefined,
+): Promise<void> {
+  const { store, clock, random } = deps
+  const { mount, fields, caller } = call
+  const { username, rotationPeriod } = fields
+  if (!username?.trim()) throw invalid('username is required')
+  if (rotationPeriod === undefined) throw invalid('rotation_period is required')
+  const { value: config } = await requireConfig(store, mount.id)
+  const asked = {
+    username,
+    ...(fields.dn && { dn: fields.dn }),
+    rotationPeriodMs: rotationPeriod,
+    skippedImport: fields.skipImportRotation ?? config.skipStaticRoleImportRotation ?? false,
+  }
+  const owner = decideOwner({
+    what: 'static role',
+    exists: false,
+    owner: unfinished?.value.owner,
+    caller,
+    adopt: fields.adopt,
+    disown: fields.disown,
+  })
+  if (unfinished) {
+    if (!isSameDefinition(unfinished.value, asked))
+      throw unavailable('another creation of this role has not ended yet; nothing was changed')
+    return turn(deps, call, name)
+  }
+  const identities = givenIdentities(config, asked)
+  const entryDn = await admit(deps, call, { name, config, identities, ...asked })
+  const { principal } = caller
+  if (entryDn !== undefined) identities.push(dnIdentity(entryDn))
+  const now = clock.now()
+  const record: StaticRoleRecord = {
+    ...asked,
+    id: random.uuid(),
+    creating: !asked.skippedImport,
+    ...(owner !== undefined && { owner }),
+    ...(principal !== undefined && { principal }),
+    accounts: [...new Set(identities)],
+    nextRotation: nextRotation(now, asked.rotationPeriodMs, random),
+    account: { ...NEW_ACCOUNT, ...(entryDn !== undefined && { dn: entryDn }) },
+  }
+  const dueAt = record.creating ? new Date(now.getTime() + ABANDONED_MS) : record.nextRotation
+  const subject = { mount: mount.path, path: `static-role/${name}`, ...(owner !== undefined && { owner }) }
+  await store.commit([
+    ...(await claimIdentities(store, mount.id, record.accounts, { role: name, id: record.id })),
+    ...(await countTenantRole(store, mount.id, principal, 1)),
+    put(staticRoleKind, `${mount.id}/${name}`, record, {
+      expected: 0,
+      due: accountDue(mount.id, record.account, dueAt),
+    }),
+    ...(record.creating ? [] : announce(mount.id, name, subject)),
+  ])
+  if (record.creating) return turn(deps, call, name)
+  deps.wake()
+}
+
+async function turn(
+  { store, random, turner, wake }: StaticRoleDeps,
+  { mount, signal }: Call<StaticRole>,
+  name: string,
+) {
+  await turner.turn(staticRoleHost({ store, random }, mount, name, { answering: true }), 'create', signal)
+  wake()
+}
+
+export type Definition = Pick<StaticRoleRecord, 'username' | 'dn' | 'rotationPeriodMs' | 'skippedImport'>
+
+export function isSameDefinition(a: Definition, b: Definition): boolean {
+  return (
+    a.username === b.username &&
+    a.dn === b.dn &&
+    a.rotationPeriodMs === b.rotationPeriodMs &&
+    a.skippedImport === b.skippedImport
+  )
+}
+
+export type Admission = Pick<Definition, 'username' | 'dn' | 'rotationPeriodMs'> & {
+  readonly name: string
+  readonly config: EngineConfig
+  readonly identities: readonly string[]
+  /** Taken over, so it counts already. */
+  readonly isCounted?: boolean
+}
+
+/**
+ * Throws `invalid` unless the caller may have this role. A tenant's account is looked up now, also where nothing is rotated, and its
+ * DN returned; a tenant learns nothing about accounts that are not its own.
+ */
+export async function admit(
+  deps: Pick<StaticRoleDeps, 'store' | 'door' | 'guard'>,
+  { mount, caller, signal }: Call<StaticRole>,
+  { name, config, identities, rotationPeriodMs, isCounted = false, ...account }: Admission,
+): Promise<string | undefined> {
+  const { principal } = caller
+  if (principal === undefined) {
+    if (isBindAccount(config, identities)) throw ownAccount()
+    return undefined
+  }
+  const table = await readTenancy(deps.store, mount.id)
+  const claim = {
+    name,
+    rotationPeriodMs,
+    otherRoles: (await tenantRoles(deps.store, mount.id, principal)) - (isCounted ? 1 : 0),
+  }
+  const entryDn = await findAccount(deps, mount.id, config, account, signal)
+  const isOwn = entryDn !== undefined && isBindAccount(config, [...identities, dnIdentity(entryDn)])
+  requireStaticRole(table, principal, { ...claim, entryDn: isOwn ? undefined : entryDn })
+  if (entryDn === undefined) throw invalid(NO_SUCH_ACCOUNT, { reason: 'not-permitted' })
+  return entryDn
+}

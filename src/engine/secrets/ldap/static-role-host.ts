@@ -1,0 +1,184 @@
+import { invalid } from '../../../lib/errors.ts'
+import type { Random } from '../../../lib/random.ts'
+import { type AccountState, accountDue } from '../../account/account.ts'
+import type { AccountHost, LoadedAccount } from '../../account/host.ts'
+import type { Mount } from '../../backend.ts'
+import { generatePassword } from '../../password/generate.ts'
+import { VersionConflict } from '../../storage/driver.ts'
+import { type Change, publish, put, remove, type Store } from '../../storage/store.ts'
+import { NO_SUCH_ACCOUNT, requireEntry } from '../../tenancy/enforce.ts'
+import { readTenancy } from '../../tenancy/table.ts'
+import { requireConfig } from './config.ts'
+import { accountTarget, bindIdentity, directorySettings } from './directory-access.ts'
+import { claimIdentities, dnIdentity, givenIdentities, isBindAccount } from './managed-account.ts'
+import { accountKind, type EngineConfig, type StaticRoleRecord, staticRoleKind, staticRoleNameKind } from './records.ts'
+import { countTenantRole, withTenantRetry } from './tenant-count.ts'
+
+/**
+ * A static role as the account state machine sees it. Every commit here holds all that belongs together: the role, its due time, its name
+ * in lists, the identities of its account, its tenant's count, its events.
+ */
+export interface StaticRoleHostDeps {
+  readonly store: Store
+  readonly random: Random
+}
+
+/** `answering`: the one who asked for the creation is still waiting for its outcome. */
+export function staticRoleHost(
+  { store, random }: StaticRoleHostDeps,
+  mount: Pick<Mount, 'id' | 'path'>,
+  name: string,
+  { answering = false }: { answering?: boolean } = {},
+): AccountHost {
+  const key = `${mount.id}/${name}`
+  const records = new WeakMap<LoadedAccount, Loaded>()
+  /** The identity of the entry that `permit` wrote down, until the role's record says so too. */
+  let claimed: string | undefined
+
+  const loadedOf = (loaded: LoadedAccount): Loaded => {
+    const found = records.get(loaded)
+    if (!found) throw new Error('an account is saved by a host that did not load it')
+    return found
+  }
+
+  const describe = (record: StaticRoleRecord, version: number, config: EngineConfig): LoadedAccount => {
+    const { owner, principal } = record
+    const loaded: LoadedAccount = {
+      account: record.account,
+      version,
+      creating: record.creating,
+      settings: directorySettings(config),
+      identity: bindIdentity(config),
+      schema: config.schema,
+      credentialType: config.credentialType ?? 'password',
+      target: accountTarget(config, record),
+      async permit(entryDn) {
+        const identity = dnIdentity(entryDn)
+        if (isBindAccount(config, [identity]))
+          throw principal === undefined ? ownAccount() : invalid(NO_SUCH_ACCOUNT, { reason: 'not-permitted' })
+        if (principal !== undefined)
+          requireEntry(await readTenancy(store, mount.id), { principal, kind: 'StaticRole' }, entryDn)
+        if (record.accounts.includes(identity) || claimed === identity) return
+        await claim(store, mount.id, identity, { role: name, id: record.id })
+        claimed = identity
+      },
+      generate: () => generatePassword({ length: config.length ?? 0, policy: config.passwordPolicy ?? '' }, random),
+      nextRotation: (from) => nextRotation(from, record.rotationPeriodMs, random),
+      subject: { mount: mount.path, path: `static-role/${name}`, ...(owner !== undefined && { owner }) },
+    }
+    records.set(loaded, { record, config })
+    return loaded
+  }
+
+  return {
+    lockKey: key,
+    mountId: mount.id,
+    async load() {
+      const stored = await store.read(staticRoleKind, key)
+      if (!stored) return undefined
+      const config = await requireConfig(store, mount.id)
+      return describe(stored.value, stored.version, config.value)
+    },
+    async save(loaded, { account, dueAt, promoted, events }) {
+      const { record, config } = loadedOf(loaded)
+      const isCreated = record.creating && promoted !== undefined
+      const accounts = heldIdentities(record, config, account, claimed)
+      const next: StaticRoleRecord = {
+        ...record,
+        account,
+        accounts,
+        creating: record.creating && !isCreated,
+        ...(isCreated && !answering && { recovered: true }),
+        nextRotation: promoted ? dueAt : record.nextRotation,
+      }
+      const versions = await store.commit([
+        put(staticRoleKind, key, next, { expected: loaded.version, due: accountDue(mount.id, account, dueAt) }),
+        ...record.accounts
+          .filter((identity) => !accounts.includes(identity))
+          .map((identity) => remove(accountKind, `${mount.id}/${identity}`, { expected: 'any' })),
+        ...(isCreated ? announce(mount.id, name, loaded.subject) : []),
+        ...events.map(publish),
+      ])
+      return describe(next, versions.get(key) ?? 0, config)
+    },
+    async discard(loaded) {
+      const { record } = loadedOf(loaded)
+      await withTenantRetry(async () => {
+        await store.commit(await removal(store, mount.id, name, { record, version: loaded.version }))
+      })
+    },
+  }
+}
+
+interface Loaded {
+  readonly record: StaticRoleRecord
+  readonly config: EngineConfig
+}
+
+/** The refusal of the mount's own account, for callers who are no tenants. */
+export function ownAccount() {
+  return invalid('the account that the mount itself binds as cannot be managed by a role')
+}
+
+/** Writes down that the entry is this role's. Throws `invalid` when it is another's. */
+async function claim(store: Store, mountId: string, identity: string, holder: { role: string; id: string }) {
+  for (;;) {
+    const changes = await claimIdentities(store, mountId, [identity], holder)
+    if (changes.length === 0) return
+    try {
+      await store.commit(changes)
+      return
+    } catch (error) {
+      if (!(error instanceof VersionConflict)) throw error
+    }
+  }
+}
+
+/** As asked for, and where the entry is now; where it was before is free again. */
+function heldIdentities(
+  record: StaticRoleRecord,
+  config: EngineConfig,
+  account: AccountState,
+  claimed: string | undefined,
+): string[] {
+  const found = account.dn === undefined ? undefined : dnIdentity(account.dn)
+  const isHeld = found !== undefined && (found === claimed || record.accounts.includes(found))
+  // What the configuration calls a name may have changed since: what is held stays held.
+  const asked = record.accounts.filter((identity) => identity.startsWith('name:'))
+  return [...new Set([...asked, ...givenHeld(record, config), ...(isHeld ? [found] : [])])]
+}
+
+function givenHeld(record: StaticRoleRecord, config: EngineConfig): string[] {
+  return givenIdentities(config, record).filter((identity) => record.accounts.includes(identity))
+}
+
+/** From its first acknowledged moment a role stands in lists and in the feed. */
+export function announce(mountId: string, name: string, subject: LoadedAccount['subject']): Change[] {
+  return [
+    put(staticRoleNameKind, `${mountId}/${name}`, {}, { expected: 'any' }),
+    publish({ ...subject, type: 'static-role-create' }),
+  ]
+}
+
+/** All that goes with a role. The caller adds the event. */
+export async function removal(
+  store: Store,
+  mountId: string,
+  name: string,
+  { record, version }: { record: StaticRoleRecord; version: number },
+): Promise<Change[]> {
+  return [
+    remove(staticRoleKind, `${mountId}/${name}`, { expected: version }),
+    remove(staticRoleNameKind, `${mountId}/${name}`, { expected: 'any' }),
+    ...record.accounts.map((identity) => remove(accountKind, `${mountId}/${identity}`, { expected: 'any' })),
+    ...(await countTenantRole(store, mountId, record.principal, -1)),
+  ]
+}
+
+const JITTER_LIMIT_MS = 5_000
+
+/** When a rotation at `from` is followed by the next: after the period, or a little earlier, so that roles made together part. */
+export function nextRotation(from: Date, periodMs: number, random: Random): Date {
+  const jitterMs = random.integer(Math.floor(Math.min(JITTER_LIMIT_MS, periodMs / 100)) + 1)
+  return new Date(from.getTime() + periodMs - jitterMs)
+}

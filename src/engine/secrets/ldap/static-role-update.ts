@@ -1,0 +1,115 @@
+import { invalid } from '../../../lib/errors.ts'
+import type { StaticRole } from '../../../schema/static-role.ts'
+import { accountDue } from '../../account/account.ts'
+import type { Call } from '../../backend.ts'
+import { publish, put, type Stored } from '../../storage/store.ts'
+import { requireStaticRole } from '../../tenancy/enforce.ts'
+import { readTenancy } from '../../tenancy/table.ts'
+import { requireConfig } from './config.ts'
+import { claimIdentities, dnIdentity, givenIdentities } from './managed-account.ts'
+import { decideOwner } from './ownership.ts'
+import { type StaticRoleRecord, staticRoleKind } from './records.ts'
+import { admit, isSameDefinition, type StaticRoleDeps } from './static-role-create.ts'
+import { nextRotation } from './static-role-host.ts'
+import { countTenantRole } from './tenant-count.ts'
+
+/**
+ * Changes what may change of a static role, without rotating: its period, and who owns it (CONTRACT 9.3). Throws `VersionConflict` when
+ * somebody else changed the role meanwhile: look again then.
+ */
+export async function updateStaticRole(
+  deps: StaticRoleDeps,
+  call: Call<StaticRole>,
+  name: string,
+  stored: Stored<StaticRoleRecord>,
+): Promise<void> {
+  const { store, clock, random } = deps
+  const { mount, fields, caller } = call
+  const role = stored.value
+  const owner = decideOwner({
+    what: 'static role',
+    exists: true,
+    owner: role.owner,
+    caller,
+    adopt: fields.adopt,
+    disown: fields.disown,
+  })
+  const rotationPeriodMs = fields.rotationPeriod ?? role.rotationPeriodMs
+  requireUnchanged(role, fields, rotationPeriodMs)
+  const isAdopted = owner !== undefined && role.owner === undefined
+  const entryDn = await admitUpdate(deps, call, name, { ...role, rotationPeriodMs }, isAdopted)
+  const principal = isAdopted ? caller.principal : role.principal
+  const { owner: _, principal: __, recovered: ___, ...kept } = role
+  const since = role.account.confirmed?.since ?? clock.now()
+  const isPeriodNew = rotationPeriodMs !== role.rotationPeriodMs
+  const found = entryDn === undefined ? [] : [dnIdentity(entryDn)]
+  const next: StaticRoleRecord = {
+    ...kept,
+    ...(owner !== undefined && { owner }),
+    ...(principal !== undefined && { principal }),
+    rotationPeriodMs,
+    nextRotation: isPeriodNew ? nextRotation(since, rotationPeriodMs, random) : role.nextRotation,
+    accounts: [...new Set([...role.accounts, ...found])],
+    account: entryDn === undefined ? role.account : { ...role.account, dn: entryDn },
+  }
+  // What fails, or has a password in the air, is looked at when its state says so, whatever the period.
+  const isBusy = role.account.failure !== undefined || role.account.pending !== undefined
+  const dueAt = isBusy && stored.due ? stored.due.at : next.nextRotation
+  await store.commit([
+    ...(await claimIdentities(store, mount.id, found, { role: name, id: role.id })),
+    ...(principal === role.principal
+      ? []
+      : [
+          ...(await countTenantRole(store, mount.id, role.principal, -1)),
+          ...(await countTenantRole(store, mount.id, principal, 1)),
+        ]),
+    put(staticRoleKind, stored.key, next, {
+      expected: stored.version,
+      due: accountDue(mount.id, next.account, dueAt),
+    }),
+    publish({
+      type: 'static-role-update',
+      mount: mount.path,
+      path: `static-role/${name}`,
+      ...(owner !== undefined && { owner }),
+    }),
+  ])
+  deps.wake()
+}
+
+function requireUnchanged(role: StaticRoleRecord, fields: Partial<StaticRole>, rotationPeriodMs: number): void {
+  if (fields.username !== undefined && fields.username !== role.username)
+    throw invalid('username cannot be changed after creation')
+  if (fields.dn !== undefined && fields.dn !== (role.dn ?? '')) throw invalid('dn cannot be changed after creation')
+  if (fields.skipImportRotation === undefined) return
+  // Whoever was told "outcome unknown" at creation asks again with the very same request.
+  const asked = { ...role, rotationPeriodMs, skippedImport: fields.skipImportRotation }
+  if (!role.recovered || !isSameDefinition(role, asked))
+    throw invalid('skip_import_rotation has no effect on updates: it can only be given at creation')
+}
+
+/** A tenant's change must still be within its bounds; only taking a role over asks the directory. */
+async function admitUpdate(
+  deps: StaticRoleDeps,
+  call: Call<StaticRole>,
+  name: string,
+  role: StaticRoleRecord,
+  isAdopted: boolean,
+): Promise<string | undefined> {
+  const { mount, caller } = call
+  const { principal } = caller
+  if (principal === undefined || call.fields.disown) return undefined
+  if (isAdopted) {
+    const { value: config } = await requireConfig(deps.store, mount.id)
+    const isCounted = role.principal === principal
+    return admit(deps, call, { ...role, name, config, identities: givenIdentities(config, role), isCounted })
+  }
+  requireStaticRole(await readTenancy(deps.store, mount.id), principal, {
+    name,
+    rotationPeriodMs: role.rotationPeriodMs,
+    entryDn: role.account.dn ?? role.dn,
+    // It has the role already: a limit lowered since does not take it away.
+    otherRoles: 0,
+  })
+  return undefined
+}
