@@ -10,7 +10,7 @@ import { type AuditDevice, createAudit } from './audit/audit.ts'
 import { createLdapAuthBackend } from './auth/ldap/backend.ts'
 import { createTokenBackend } from './auth/token/backend.ts'
 import type { Backend } from './backend.ts'
-import { createDirectoryDoor } from './directory/directory.ts'
+import { createDirectoryDoor } from './directory/door.ts'
 import { createDoor } from './handle.ts'
 import { createIdentityService } from './identity/identity-service.ts'
 import { MountTable } from './mount/mount-table.ts'
@@ -55,7 +55,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   const { store, barrier, clock, random, log } = options
   const stop = new AbortController()
   const audit = createAudit(options.audit, barrier)
-  const door = createDirectoryDoor({ clock, random, log })
+  const door = createDirectoryDoor({ clock, random })
   const guard = createDirectoryGuard({ store, clock, random, log })
   const turner = createAccountTurner({ door, guard, clock, random, log })
 

@@ -1,4 +1,15 @@
-import { closeSync, constants, existsSync, fsyncSync, linkSync, mkdirSync, openSync, renameSync, rmSync } from 'node:fs'
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  fsyncSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+} from 'node:fs'
 import { dirname } from 'node:path'
 import { AppError, invalid, messageOf, unavailable } from '../../lib/errors.ts'
 
@@ -18,9 +29,10 @@ const PLAIN_WORDS: Record<string, string> = {
   EISDIR: 'it is a directory',
 }
 
-/** Says in plain words why a file could not be `verb`ed. */
+/** Says in plain words why a file could not be `verb`ed; throws on what is no error of the file system, as that is our bug. */
 export function fileFailure(error: unknown, verb: string, file: string): AppError {
   if (error instanceof AppError) return error
+  if (errnoOf(error) === undefined) throw error
   const why = PLAIN_WORDS[errnoOf(error) ?? ''] ?? messageOf(error)
   return unavailable(`cannot ${verb} ${file}: ${why}`, { cause: error })
 }
@@ -31,6 +43,14 @@ export function ensureDirectory(directory: string): void {
     mkdirSync(directory, { recursive: true, mode: 0o700 })
   } catch (error) {
     throw fileFailure(error, 'create the directory', directory)
+  }
+}
+
+export function requireWritable(path: string): void {
+  try {
+    accessSync(path, constants.R_OK | constants.W_OK)
+  } catch (error) {
+    throw fileFailure(error, 'write', path)
   }
 }
 

@@ -9,7 +9,7 @@ import { dirname } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pathToFileURL } from 'node:url'
 import { AppError, invalid, messageOf, unavailable } from '../../lib/errors.ts'
-import { createPrivateFile, ensureDirectory, errnoOf, fileFailure } from './files.ts'
+import { createPrivateFile, ensureDirectory, errnoOf, fileFailure, requireWritable } from './files.ts'
 import { MIGRATIONS } from './sqlite-migrations.ts'
 
 /** "KTRN": tells our files from other programs' SQLite files. */
@@ -22,6 +22,9 @@ const CHECKED_AT_OPEN_BYTES = 32 * 1024 * 1024
 export function openDatabase(file: string): DatabaseSync {
   ensureDirectory(dirname(file))
   createPrivateFile(file)
+  // SQLite would only say "disk I/O error".
+  requireWritable(file)
+  requireWritable(dirname(file))
   let db: DatabaseSync | undefined
   try {
     // With locking_mode=EXCLUSIVE in place before the first read, WAL keeps its index in memory and the lock from the first transaction on.
@@ -140,6 +143,7 @@ function requireOurs(db: DatabaseSync, file: string): number {
   const isEmpty = db.prepare('SELECT 1 FROM sqlite_schema LIMIT 1').get() === undefined
   if (isEmpty && version === 0 && application === 0) return 0
   if (application !== APPLICATION_ID) throw damaged(file, 'it carries the mark of another program')
+  if (version < 1) throw damaged(file, 'its format has no such number')
   if (version > MIGRATIONS.length)
     throw invalid(
       `the store ${file} was written by a newer version (format ${version}, this version reads up to ${MIGRATIONS.length})`,

@@ -1,0 +1,111 @@
+import type { X509Certificate } from 'node:crypto'
+import net from 'node:net'
+import tls from 'node:tls'
+import { messageOf } from '../../lib/errors.ts'
+import type { DirectorySettings, TlsVersion } from './directory.ts'
+import { DirectoryError } from './errors.ts'
+import { startTls } from './start-tls.ts'
+
+/**
+ * Opens one connection to one server: TCP, then StartTLS or TLS, all within one deadline. It is done here and not by ldapts, whose StartTLS reads
+ * octets sent in the clear as part of the session, checks the certificate for the wrong name and has no time limit.
+ */
+export async function openSocket(url: string, settings: DirectorySettings, signal: AbortSignal): Promise<net.Socket> {
+  const { protocol, hostname, port } = new URL(url)
+  const secure = protocol === 'ldaps:'
+  const host = hostname.replace(/^\[|\]$/g, '')
+  const late = AbortSignal.timeout(settings.connectionTimeoutMs)
+  const either = AbortSignal.any([late, signal])
+  const socket = net.connect({
+    host,
+    port: port === '' ? (secure ? 636 : 389) : Number(port),
+    noDelay: true,
+    keepAlive: true,
+  })
+  try {
+    await happens(socket, 'connect', either)
+    if (settings.startTls && !secure) await startTls(socket, either)
+    if (!secure && !settings.startTls) return socket
+    return await secureSocket(socket, host, settings, either)
+  } catch (error) {
+    socket.on('error', () => undefined)
+    socket.destroy()
+    if (error instanceof DirectoryError) throw error
+    const why = late.aborted ? `no connection within ${settings.connectionTimeoutMs / 1000} s` : messageOf(error)
+    throw new DirectoryError('unavailable', `${url} cannot be reached: ${why}`, { cause: error, server: url })
+  }
+}
+
+const TLS_VERSION: Record<TlsVersion, tls.SecureVersion> = {
+  tls10: 'TLSv1',
+  tls11: 'TLSv1.1',
+  tls12: 'TLSv1.2',
+  tls13: 'TLSv1.3',
+}
+
+async function secureSocket(
+  socket: net.Socket,
+  host: string,
+  settings: DirectorySettings,
+  signal: AbortSignal,
+): Promise<tls.TLSSocket> {
+  const old = settings.tlsMinVersion === 'tls10' || settings.tlsMinVersion === 'tls11'
+  const secure = tls.connect({
+    socket,
+    host,
+    // A name is sent (and verified) for host names; an address is verified against the certificate's addresses.
+    ...(net.isIP(host) === 0 && { servername: host }),
+    rejectUnauthorized: !settings.insecureTls,
+    minVersion: TLS_VERSION[settings.tlsMinVersion],
+    maxVersion: TLS_VERSION[settings.tlsMaxVersion],
+    // OpenSSL offers TLS 1.0 and 1.1 only at security level 0, which is why signatures are checked below.
+    ...(old && { ciphers: 'DEFAULT@SECLEVEL=0' }),
+    ...(settings.certificate && { ca: settings.certificate }),
+    ...(settings.clientCertificate && { cert: settings.clientCertificate }),
+    ...(settings.clientKey && { key: settings.clientKey.reveal() }),
+  })
+  try {
+    await happens(secure, 'secureConnect', signal)
+  } catch (error) {
+    secure.on('error', () => undefined)
+    secure.destroy()
+    const range = `${settings.tlsMinVersion} to ${settings.tlsMaxVersion}`
+    // The server's alert for "no common version"; the default maximum is TLS 1.2.
+    if (/protocol version|unsupported protocol/i.test(messageOf(error)))
+      throw new Error(`the server speaks no TLS version from ${range}; see tls_max_version`, { cause: error })
+    throw error
+  }
+  if (!settings.insecureTls) requireSoundSignatures(secure.getPeerX509Certificate())
+  return secure
+}
+
+/** Refuses a chain in which a signature that counts was made with SHA-1 or MD5 (SPECIFICATION 9). A root's own signature proves nothing. */
+function requireSoundSignatures(leaf: X509Certificate | undefined): void {
+  for (let certificate = leaf; certificate; ) {
+    const issuer: X509Certificate | undefined = certificate.issuerCertificate
+    const isRoot = certificate.checkIssued(certificate)
+    if (!isRoot && /sha-?1(?!\d)|md5/i.test(certificate.signatureAlgorithm ?? ''))
+      throw new Error(
+        `the certificate "${certificate.subject.replaceAll('\n', ', ')}" is signed with ${certificate.signatureAlgorithm}, which is not accepted`,
+      )
+    certificate = isRoot || issuer === certificate ? undefined : issuer
+  }
+}
+
+/** Resolves when the event happens; rejects when the socket fails or closes before, or the signal aborts. */
+export function happens(socket: net.Socket, event: 'connect' | 'secureConnect', signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const end = (error?: unknown) => {
+      socket.off(event, done).off('error', end).off('close', closed)
+      signal.removeEventListener('abort', aborted)
+      if (error === undefined) resolve()
+      else reject(error)
+    }
+    const done = () => end()
+    const closed = () => end(new Error('the server closed the connection while it was being set up'))
+    const aborted = () => end(signal.reason)
+    if (signal.aborted) return reject(signal.reason)
+    socket.on(event, done).on('error', end).on('close', closed)
+    signal.addEventListener('abort', aborted, { once: true })
+  })
+}
