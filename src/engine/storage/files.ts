@@ -39,13 +39,17 @@ export function fileFailure(error: unknown, verb: string, file: string): AppErro
 
 /** Makes a directory and what is missing above it, readable by its owner only; leaves an existing one alone. */
 export function ensureDirectory(directory: string): void {
+  if (existsSync(directory)) return
+  // One level at a time: Node's recursive form reports a read-only file system as "no such file".
+  ensureDirectory(dirname(directory))
   try {
-    mkdirSync(directory, { recursive: true, mode: 0o700 })
+    mkdirSync(directory, { mode: 0o700 })
   } catch (error) {
-    throw fileFailure(error, 'create the directory', directory)
+    if (errnoOf(error) !== 'EEXIST') throw fileFailure(error, 'create the directory', directory)
   }
 }
 
+/** Throws `unavailable` saying why when this process cannot read and write `path`. */
 export function requireWritable(path: string): void {
   try {
     accessSync(path, constants.R_OK | constants.W_OK)
