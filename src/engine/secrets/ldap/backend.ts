@@ -69,7 +69,7 @@ export function createLdapSecretsBackend(deps: {
       },
     },
   })
-  const wake = () => worker.wake()
+  const wake = () => worker.poke()
 
   /** A new configuration is a new chance: connections are made anew, and what failed is tried at once. */
   const changed = async (mountId: string, before: EngineConfig | undefined): Promise<void> => {
