@@ -1,0 +1,140 @@
+import type { Clock } from '../../lib/clock.ts'
+import { messageOf } from '../../lib/errors.ts'
+import type { Logger } from '../../lib/log.ts'
+import type { Worker } from '../../lib/worker.ts'
+import { VersionConflict } from '../storage/driver.ts'
+import { type Change, put, remove, type Store, type Stored } from '../storage/store.ts'
+import { accessorKind, childKind, dueOf, EXPIRY_QUEUE, type TokenRecord, tokenKind } from './token-record.ts'
+
+/**
+ * The end of tokens. Order: mark the token dead (from here nobody uses it, nor makes a child of it), then mark its children, then
+ * remove its records. A marked token is due at once, so after a crash the worker takes over where the work stopped; doing a step twice
+ * changes nothing. Nothing here holds more than a page of children of each token in memory.
+ */
+export interface TokenTree {
+  revoke(key: string): Promise<void>
+  revokeOrphaning(key: string): Promise<void>
+  readonly worker: Worker
+}
+
+const PAGE = 100
+const CLAIM_MS = 60_000
+/** Another server's tokens may be due earlier than what was seen here. */
+const LOOK_MS = 5_000
+
+export function createTokenTree(deps: {
+  readonly store: Store
+  readonly clock: Clock
+  readonly log: Logger
+}): TokenTree {
+  const { store, clock, log } = deps
+
+  /** Marks a token as dead if `when` says so; its record as it is then, or undefined where there is nothing to end. */
+  async function mark(
+    key: string,
+    state: 'revoked' | 'orphaning',
+    when: (record: TokenRecord) => boolean,
+  ): Promise<TokenRecord | undefined> {
+    for (;;) {
+      const stored = await store.read(tokenKind, key)
+      if (!stored || isDead(stored.value)) return stored?.value
+      if (!when(stored.value)) return undefined
+      const record = ended(stored.value, state)
+      try {
+        await store.commit([put(tokenKind, key, record, { expected: stored.version, ...dueOf(record) })])
+        return record
+      } catch (error) {
+        if (!(error instanceof VersionConflict)) throw error
+      }
+    }
+  }
+
+  function ended(record: TokenRecord, state: 'revoked' | 'orphaning'): TokenRecord {
+    return { ...record, state, endsAt: clock.now() }
+  }
+
+  /** Brings a dead token and all that stem from it to an end. */
+  async function finish(first: string, record: TokenRecord): Promise<void> {
+    const left = [{ key: first, record }]
+    for (let next = left.pop(); next; next = left.pop()) {
+      const { key, record: dead } = next
+      for (;;) {
+        const page = await store.list(childKind, `${key}/`, { limit: PAGE })
+        if (page.length === 0) break
+        left.push(...(await part(page, dead.state === 'orphaning')))
+      }
+      await store.commit([
+        remove(tokenKind, key, { expected: 'any' }),
+        remove(accessorKind, dead.accessor, { expected: 'any' }),
+        ...(dead.parentKey === undefined ? [] : [remove(childKind, `${dead.parentKey}/${key}`, { expected: 'any' })]),
+      ])
+    }
+  }
+
+  /** Takes a page of children from their parent: each becomes an orphan, or is marked dead and returned. */
+  async function part(page: readonly Stored<unknown>[], orphaning: boolean) {
+    for (;;) {
+      const changes: Change[] = []
+      const dead: { key: string; record: TokenRecord }[] = []
+      for (const { key: link } of page) {
+        changes.push(remove(childKind, link, { expected: 'any' }))
+        const key = link.slice(link.indexOf('/') + 1)
+        const child = await store.read(tokenKind, key)
+        if (!child) continue
+        const { parentKey: _, ...rest } = child.value
+        const orphan: TokenRecord = { ...rest, orphan: true }
+        const record = orphaning || isDead(orphan) ? orphan : ended(orphan, 'revoked')
+        changes.push(put(tokenKind, key, record, { expected: child.version, ...dueOf(record) }))
+        if (!orphaning) dead.push({ key, record })
+      }
+      try {
+        await store.commit(changes)
+        return dead
+      } catch (error) {
+        // A child was used, renewed or revoked at this moment: look again.
+        if (!(error instanceof VersionConflict)) throw error
+      }
+    }
+  }
+
+  async function end(key: string, state: 'revoked' | 'orphaning', when = (_: TokenRecord) => true): Promise<void> {
+    const record = await mark(key, state, when)
+    if (record) await finish(key, record)
+  }
+
+  /** A token that another server has just renewed stays. */
+  function isOver(record: TokenRecord): boolean {
+    const at = dueOf(record).due?.at
+    return at !== undefined && at <= clock.now()
+  }
+
+  return {
+    revoke: (key) => end(key, 'revoked'),
+    revokeOrphaning: (key) => end(key, 'orphaning'),
+    worker: {
+      name: EXPIRY_QUEUE,
+      async tick() {
+        const now = clock.now()
+        const until = new Date(now.getTime() + CLAIM_MS)
+        const due = await store.claim(tokenKind, EXPIRY_QUEUE, { now, until, limit: PAGE })
+        await Promise.all(
+          due.map(({ key, value }) =>
+            end(key, 'revoked', isOver).catch((error: unknown) => {
+              log.error(
+                { accessor: value.accessor, why: messageOf(error) },
+                'a token could not be revoked; it is tried again',
+              )
+            }),
+          ),
+        )
+        if (due.length === PAGE) return 0
+        const next = await store.nextDue(EXPIRY_QUEUE)
+        return next ? Math.min(LOOK_MS, Math.max(50, next.getTime() - clock.now().getTime())) : LOOK_MS
+      },
+    },
+  }
+}
+
+export function isDead(record: TokenRecord): boolean {
+  return record.state === 'revoked' || record.state === 'orphaning'
+}
