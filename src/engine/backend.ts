@@ -1,3 +1,4 @@
+import type { Secret } from '../lib/secret.ts'
 import type { Worker } from '../lib/worker.ts'
 import type { WireBody } from '../schema/wire.ts'
 import type { AuthAnswer, ContentAnswer, Remote } from './request.ts'
@@ -50,6 +51,8 @@ export interface Caller {
   readonly tokenAccessor: string
   /** Record key of the token (its keyed hash); empty when unauthenticated. */
   readonly tokenKey: string
+  /** The token itself, for answers that tell it again (`lookup-self`, `renew-self`). */
+  readonly token?: Secret
   /** The tenant, where the controller asks for one: `kubernetes:<namespace>`. */
   readonly principal?: string
   /** The resource on whose behalf the controller writes: `cr:<uid>`. */

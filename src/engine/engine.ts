@@ -61,7 +61,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
 
   const backends = new Map<string, Backend>()
   const mounts = new MountTable(store, backends, random)
-  const policies = createPolicyService({ store, log })
+  const policies = createPolicyService({ store })
   const identity = createIdentityService({ store, random })
   const tokens = createTokenService({
     store,
@@ -91,7 +91,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   })
   backends.set('secret/ldap', ldap)
   backends.set('auth/ldap', createLdapAuthBackend({ store, barrier, door, guard, clock, log }))
-  backends.set('auth/token', createTokenBackend({ tokens, clock }))
+  backends.set('auth/token', createTokenBackend({ tokens, policies, clock }))
   backends.set(
     'system/system',
     createSystemBackend({

@@ -90,6 +90,7 @@ async function identify(deps: HandleDeps, request: EngineRequest, place: Place |
       policies: record.policies,
       tokenAccessor: record.accessor,
       tokenKey: found.key,
+      ...(request.token && { token: request.token }),
       isController: record.isController,
       ...(request.principal !== undefined && { principal: request.principal }),
       ...(request.owner !== undefined && { owner: request.owner }),

@@ -1,0 +1,53 @@
+import * as z from 'zod'
+import { invalid } from '../../../lib/errors.ts'
+import { secretText, text } from '../../../schema/fields.ts'
+import { wire } from '../../../schema/wire.ts'
+import { type Route, route } from '../../backend.ts'
+import type { TokenService } from '../../token/token-service.ts'
+
+const byToken = wire(z.object({ token: secretText(512) }))
+const byAccessor = wire(z.object({ accessor: text(64) }))
+
+/** `revoke`, `revoke-self`, `revoke-accessor` and `revoke-orphan`. What is dead already is no error. */
+export function revokeRoutes({ tokens }: { readonly tokens: TokenService }): Route[] {
+  return [
+    route({
+      pattern: 'revoke-self',
+      async write({ caller }) {
+        await tokens.revokeTree(caller.tokenKey)
+        return undefined
+      },
+    }),
+    route({
+      pattern: 'revoke',
+      body: byToken,
+      async write({ fields: { token } }) {
+        if (!token || token.isEmpty) throw invalid('token must be given')
+        const live = await tokens.lookup(token)
+        if (live) await tokens.revokeTree(live.key)
+        return undefined
+      },
+    }),
+    route({
+      pattern: 'revoke-accessor',
+      body: byAccessor,
+      async write({ fields: { accessor } }) {
+        if (!accessor) throw invalid('accessor must be given')
+        const live = await tokens.findByAccessor(accessor)
+        if (live) await tokens.revokeTree(live.key)
+        return undefined
+      },
+    }),
+    route({
+      pattern: 'revoke-orphan',
+      sudo: true,
+      body: byToken,
+      async write({ fields: { token } }) {
+        if (!token || token.isEmpty) throw invalid('token must be given')
+        const live = await tokens.lookup(token)
+        if (live) await tokens.revokeOrphaning(live.key)
+        return undefined
+      },
+    }),
+  ]
+}
