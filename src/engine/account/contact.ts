@@ -1,0 +1,236 @@
+import type { Clock } from '../../lib/clock.ts'
+import { AppError } from '../../lib/errors.ts'
+import type { Secret } from '../../lib/secret.ts'
+import type { DirectoryDoor, Session } from '../directory/directory.ts'
+import { isDirectoryError } from '../directory/errors.ts'
+import { passwordChanges } from '../directory/password.ts'
+import { findEntry } from './entry.ts'
+import { type DirectoryGuard, GuardClosed } from './guard.ts'
+import type { AccountHost, LoadedAccount } from './host.ts'
+import { held } from './next-state.ts'
+import { failureClassOf, fateOf, troubleOf } from './outcome.ts'
+import type { TurnStep } from './turn.ts'
+
+/**
+ * The part of a turn that talks to the directory: search, permit and modify on one session, and proofs by bind. Every failure comes back as
+ * an `Outcome`; only what is no answer of the directory (a changed record, our bugs, a shutdown) is thrown.
+ */
+export type Outcome =
+  /** The directory took the password. */
+  | { readonly is: 'set'; readonly dn: string }
+  /** The password was set already: it binds. */
+  | { readonly is: 'proven'; readonly dn: string }
+  /** The directory, or a rule of ours, definitely refused; this sending changed nothing. */
+  | {
+      readonly is: 'refused'
+      readonly class: string
+      readonly message: string
+      readonly dn?: string
+      readonly server?: string
+    }
+  /** Certainly nothing was sent. */
+  | {
+      readonly is: 'unsent'
+      readonly class: string
+      readonly message: string
+      readonly isDirectoryWide: boolean
+      readonly notBefore?: Date
+    }
+  /** The directory may have the password. */
+  | {
+      readonly is: 'unknown'
+      readonly class: string
+      readonly message: string
+      readonly dn: string
+      readonly server?: string
+    }
+
+/** This process's claim on an account, by both clocks: the wall's for others, the monotonic one for ourselves. */
+export interface Hold {
+  readonly now: Date
+  readonly heldUntil: Date
+  /** On the monotonic clock; before `heldUntil` by a margin for clocks that differ between servers. */
+  readonly endsMs: number
+}
+
+const HOLD_MARGIN_MS = 10_000
+/** What may pass between the check of a claim and the first octet of the modify. */
+const SEND_MARGIN_MS = 2_000
+
+export interface ContactDeps {
+  readonly door: DirectoryDoor
+  readonly guard: DirectoryGuard
+  readonly clock: Clock
+  readonly holder: string
+  readonly signal: AbortSignal
+  readonly reached: (step: TurnStep, host: AccountHost) => Promise<void>
+}
+
+export class Contact {
+  readonly #deps: ContactDeps
+
+  constructor(deps: ContactDeps) {
+    this.#deps = deps
+  }
+
+  /** A claim from now, long enough for a search and a modify. */
+  newHold({ settings }: LoadedAccount): Hold {
+    const { clock } = this.#deps
+    const workMs = 2 * settings.requestTimeoutMs + SEND_MARGIN_MS
+    const startMs = clock.monotonicMs()
+    const now = clock.now()
+    return {
+      now,
+      heldUntil: new Date(now.getTime() + workMs + HOLD_MARGIN_MS),
+      endsMs: startMs + workMs,
+    }
+  }
+
+  /**
+   * Sends the pending password of a record that this process has claimed; `proveFirst` asks by one bind whether it is set already. The
+   * record may have been written again to hold it longer.
+   */
+  async send(
+    host: AccountHost,
+    start: LoadedAccount,
+    hold: Hold,
+    { proveFirst }: { proveFirst: boolean },
+  ): Promise<{ loaded: LoadedAccount; outcome: Outcome }> {
+    const { guard, signal, reached } = this.#deps
+    const { pending } = start.account
+    if (!pending) throw new Error('there is no pending password to send')
+    let loaded = start
+    let dn: string | undefined
+    let server: string | undefined
+    let isSent = false
+    const work = async (session: Session): Promise<Outcome> => {
+      server = session.server
+      dn = (await findEntry(session, loaded.target)).dn
+      await reached('entry-found', host)
+      if (proveFirst) {
+        if (await this.#verify(loaded, dn, pending.password, server)) {
+          await reached('pending-proven', host)
+          return { is: 'proven', dn }
+        }
+        await reached('pending-not-set', host)
+      }
+      await loaded.permit(dn)
+      loaded = await this.#holdLongEnough(host, loaded, hold)
+      await reached('about-to-modify', host)
+      const changes = passwordChanges(loaded.schema, pending.password, loaded.credentialType)
+      isSent = true
+      await session.replace(dn, changes)
+      await reached('modified', host)
+      return { is: 'set', dn }
+    }
+    try {
+      const outcome = await guard.run(host.mountId, (connect) =>
+        connect((bound) =>
+          this.#onServerTold(loaded, async (session) => {
+            bound()
+            return work(session)
+          }),
+        ),
+      )
+      return { loaded, outcome }
+    } catch (error) {
+      if (!(error instanceof AppError) || signal.aborted) throw error
+      return { loaded, outcome: outcomeOf(error, isSent, dn, server) }
+    }
+  }
+
+  /** Whether the account binds with this password. No answer counts as no. At most one bind. */
+  async binds(
+    mountId: string,
+    loaded: LoadedAccount,
+    password: Secret,
+    where: { readonly dn?: string; readonly server?: string },
+  ): Promise<boolean> {
+    const dn = where.dn ?? knownDn(loaded)
+    if (dn === undefined) return false
+    try {
+      // One server that does not answer a proof says nothing about the directory as a whole.
+      return await this.#deps.guard.run(mountId, () =>
+        this.#verify(loaded, dn, password, where.server).catch((error: unknown) => {
+          if (isDirectoryError(error)) return false
+          throw error
+        }),
+      )
+    } catch (error) {
+      if (error instanceof GuardClosed) return false
+      throw error
+    }
+  }
+
+  /** Works on the server that was told the pending password first; on any other when that one is not to be had. */
+  async #onServerTold<T>(
+    { settings, identity, account }: LoadedAccount,
+    work: (session: Session) => Promise<T>,
+  ): Promise<T> {
+    const { door, signal } = this.#deps
+    const server = account.pending?.server
+    let isBegun = false
+    if (server !== undefined && settings.urls.length > 1 && settings.urls.includes(server)) {
+      try {
+        return await door.withSession(
+          settings,
+          identity,
+          signal,
+          (session) => {
+            isBegun = true
+            return work(session)
+          },
+          { server },
+        )
+      } catch (error) {
+        if (isBegun || !isDirectoryError(error) || error.class !== 'unavailable') throw error
+      }
+    }
+    return door.withSession(settings, identity, signal, work)
+  }
+
+  #verify(loaded: LoadedAccount, dn: string, password: Secret, server: string | undefined): Promise<boolean> {
+    const { door, signal } = this.#deps
+    const identity = { name: dn, password }
+    return door.verify(loaded.settings, identity, signal, server === undefined ? {} : { server })
+  }
+
+  /**
+   * Right before a write to the directory: the claim must outlive its time limit on the monotonic clock, which also ran while this process was
+   * frozen. Else it is renewed; who lost it gets `VersionConflict`.
+   */
+  async #holdLongEnough(host: AccountHost, loaded: LoadedAccount, hold: Hold): Promise<LoadedAccount> {
+    const { clock, holder } = this.#deps
+    for (let current = { loaded, hold }; ; ) {
+      const leftMs = current.hold.endsMs - clock.monotonicMs()
+      if (leftMs >= loaded.settings.requestTimeoutMs + SEND_MARGIN_MS) return current.loaded
+      const renewed = this.newHold(current.loaded)
+      const account = held(current.loaded.account, { heldUntil: renewed.heldUntil, holder })
+      const saved = await host.save(current.loaded, { account, dueAt: renewed.heldUntil, events: [] })
+      current = { loaded: saved, hold: renewed }
+    }
+  }
+}
+
+function outcomeOf(error: AppError, isSent: boolean, dn: string | undefined, server: string | undefined): Outcome {
+  const { message } = error
+  const where = { ...(server !== undefined && { server }) }
+  if (error instanceof GuardClosed)
+    return { is: 'unsent', class: error.why, message, isDirectoryWide: true, notBefore: error.probeAt }
+  const failureClass = failureClassOf(error)
+  if (isSent) {
+    const fate = fateOf(error)
+    if (fate === 'unknown') return { is: 'unknown', class: 'unknown-outcome', message, dn: dn ?? '', ...where }
+    if (fate === 'refused')
+      return { is: 'refused', class: failureClass, message, ...(dn !== undefined && { dn }), ...where }
+  } else if (error.kind === 'invalid' || error.kind === 'denied') {
+    // The entry was not found, is not unique or may not be managed.
+    return { is: 'refused', class: failureClass, message, ...(dn !== undefined && { dn }), ...where }
+  }
+  return { is: 'unsent', class: failureClass, message, isDirectoryWide: troubleOf(error) !== undefined }
+}
+
+/** The DN to bind as; `undefined` when only a search can tell. */
+function knownDn({ target, account }: LoadedAccount): string | undefined {
+  return 'dn' in target ? target.dn : account.dn
+}

@@ -1,0 +1,51 @@
+import type { AppError } from '../../lib/errors.ts'
+import { isDirectoryError } from '../directory/errors.ts'
+
+// A server that answers "busy" (51) or "unavailable" (52) did nothing, and says so of itself, not of one entry.
+const SERVER_TROUBLE = new Set([51, 52])
+
+/**
+ * What a failure says about the directory as a whole. `refused-bind`: our own bind; `unreachable`: nobody is served; `answered`: it works, and
+ * refused this one thing; `undefined`: nothing can be told.
+ */
+export function troubleOf(error: unknown): 'bind-refused' | 'unreachable' | 'answered' | undefined {
+  if (!isDirectoryError(error)) return undefined
+  switch (error.class) {
+    case 'bind-refused':
+      return 'bind-refused'
+    case 'unavailable':
+      return error.resultCode === undefined || SERVER_TROUBLE.has(error.resultCode) ? 'unreachable' : undefined
+    case 'rejected':
+    case 'absent':
+    case 'refused':
+      return 'answered'
+    case 'unknown-outcome':
+      return undefined
+    default:
+      return error.class satisfies never
+  }
+}
+
+/** What became of a modify that ended with this error. */
+export function fateOf(error: unknown): 'refused' | 'not-done' | 'unknown' {
+  if (!isDirectoryError(error)) return 'unknown'
+  switch (error.class) {
+    case 'rejected':
+    case 'absent':
+    case 'refused':
+      return 'refused'
+    case 'unavailable':
+    case 'bind-refused':
+      // Other codes of this class ("other", time limit…) do not promise that nothing was written.
+      return error.resultCode === undefined || SERVER_TROUBLE.has(error.resultCode) ? 'not-done' : 'unknown'
+    case 'unknown-outcome':
+      return 'unknown'
+    default:
+      return error.class satisfies never
+  }
+}
+
+/** The class under which a failure is recorded and told: that of the directory door, or the reason of another refusal. */
+export function failureClassOf(error: AppError): string {
+  return isDirectoryError(error) ? error.class : (error.reason ?? error.kind)
+}

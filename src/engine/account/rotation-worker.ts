@@ -1,0 +1,185 @@
+import type { Clock } from '../../lib/clock.ts'
+import { AppError } from '../../lib/errors.ts'
+import type { Logger } from '../../lib/log.ts'
+import type { Worker } from '../../lib/worker.ts'
+import type { RecordKind, Store } from '../storage/store.ts'
+import { rotationQueue, turningQueue } from './account.ts'
+import type { DirectoryGuard } from './guard.ts'
+import type { AccountHost } from './host.ts'
+import type { AccountTurner, TurnReason } from './turn.ts'
+
+const PARALLEL_PER_MOUNT = 8
+/** Records claimed in one write, ahead of free places. */
+const CLAIMED_AT_ONCE = 16
+const CLAIM_MS = 60_000
+/** A record claimed but not begun is left to whoever claims it next well before its claim ends. */
+const CLAIM_USABLE_MS = 30_000
+/** Longer than any pending password waits: its hold or its longest back-off. */
+const RECOVERY_HORIZON_MS = 2 * 3_600_000
+/** How long a mount or a due time that somebody else wrote may go unnoticed. */
+const LONGEST_SLEEP_MS = 10_000
+
+/** Where the accounts of a kind of record are. */
+export interface RotationHosts<T> {
+  readonly recordKind: RecordKind<T>
+  mounts(): Promise<readonly { readonly id: string }[]>
+  hostFor(mountId: string, recordKey: string): AccountHost
+}
+
+export interface RotationWorker extends Worker {
+  /** Call it after a write that may have made something due earlier. */
+  poke(): void
+}
+
+export interface RotationWorkerDeps<T> {
+  readonly store: Store
+  readonly turner: AccountTurner
+  readonly guard: DirectoryGuard
+  readonly hosts: RotationHosts<T>
+  readonly clock: Clock
+  readonly log: Logger
+  /** No other process can have the store open, so what is held by another one is held by a dead one. */
+  readonly isExclusive: boolean
+}
+
+/**
+ * Turns what is due: per mount, first passwords that are in the air, then rotations, the most overdue first, several at once with
+ * continuous refill. Mounts and roles never wait for each other; while a mount's guard is closed its records are left alone but for
+ * the one that is the probe. Reads nothing in bulk: at start an exclusive server takes all that is in the air from its own queue,
+ * whatever its due time, because its holder is dead.
+ */
+export function createRotationWorker<T>(deps: RotationWorkerDeps<T>): RotationWorker {
+  return new Rotation(deps)
+}
+
+class Rotation<T> implements RotationWorker {
+  readonly name = 'rotation'
+  readonly #deps: RotationWorkerDeps<T>
+  readonly #lanes = new Map<string, Lane>()
+  #changed = Promise.withResolvers<void>()
+
+  constructor(deps: RotationWorkerDeps<T>) {
+    this.#deps = deps
+  }
+
+  poke(): void {
+    this.#changed.resolve()
+  }
+
+  /** What changed while the last tick ran counts too. */
+  wake(): Promise<void> {
+    return this.#changed.promise
+  }
+
+  async tick(signal: AbortSignal): Promise<number> {
+    const { clock, hosts, log } = this.#deps
+    this.#changed = Promise.withResolvers<void>()
+    let waitMs = LONGEST_SLEEP_MS
+    const mounts = await hosts.mounts()
+    for (const { id } of mounts) {
+      try {
+        const next = await this.#serve(id, signal)
+        if (next) waitMs = Math.min(waitMs, Math.max(next.getTime() - clock.now().getTime(), 0))
+      } catch (error) {
+        // A record of this mount that does not open, say: the other mounts go on.
+        log.error({ err: error, mount: id }, 'the due rotations of a mount cannot be read; they are tried again')
+      }
+    }
+    const ids = new Set(mounts.map(({ id }) => id))
+    for (const [id, lane] of this.#lanes) if (!ids.has(id) && lane.running.size === 0) this.#lanes.delete(id)
+    return waitMs
+  }
+
+  /** Starts what can be started on a mount; returns when to look again, if not sooner for an ended turn. */
+  async #serve(mountId: string, signal: AbortSignal): Promise<Date | undefined> {
+    const { store, guard, clock } = this.#deps
+    const lane = this.#laneOf(mountId)
+    const state = await guard.state(mountId)
+    let places = PARALLEL_PER_MOUNT - lane.running.size
+    if (!state.isOpen) {
+      // What was claimed ahead becomes due again when its claim ends.
+      lane.waiting = lane.waiting.filter(({ usableUntilMs }) => usableUntilMs === Number.POSITIVE_INFINITY)
+      if (state.probeAt > clock.now()) return state.probeAt
+      places = lane.running.size === 0 ? 1 : 0
+    }
+    while (places > 0) {
+      if (lane.waiting.length === 0) await this.#claim(mountId, lane, state.isOpen ? CLAIMED_AT_ONCE : 1)
+      const claimed = lane.waiting.shift()
+      if (!claimed) break
+      if (claimed.usableUntilMs < clock.monotonicMs() || lane.running.has(claimed.key)) continue
+      this.#start(mountId, lane, claimed, signal)
+      places -= 1
+    }
+    if (places === 0) return undefined
+    const next = [await store.nextDue(turningQueue(mountId)), await store.nextDue(rotationQueue(mountId))]
+    return next.reduce((first, at) => (at && (!first || at < first) ? at : first), undefined)
+  }
+
+  async #claim(mountId: string, lane: Lane, limit: number): Promise<void> {
+    const { store, hosts, clock } = this.#deps
+    const now = clock.now()
+    const usableMs = clock.monotonicMs() + CLAIM_USABLE_MS
+    const take = async (
+      queue: string,
+      why: TurnReason,
+      from: { now: Date; until: Date },
+      most: number,
+      usableUntilMs = usableMs,
+    ) => {
+      const records = most > 0 ? await store.claim(hosts.recordKind, queue, { ...from, limit: most }) : []
+      lane.waiting.push(...records.map(({ key }) => ({ key, why, usableUntilMs })))
+      return records.length
+    }
+    if (!lane.isRecovered) {
+      // Claiming to the horizon keeps a record from being taken twice; the end of its turn gives it a due time again.
+      const horizon = now.getTime() + RECOVERY_HORIZON_MS
+      const from = { now: new Date(horizon - 1), until: new Date(horizon) }
+      const found = await take(turningQueue(mountId), 'recover', from, limit, Number.POSITIVE_INFINITY)
+      if (found > 0) return
+      lane.isRecovered = true
+    }
+    const from = { now, until: new Date(now.getTime() + CLAIM_MS) }
+    const resolved = await take(turningQueue(mountId), 'recover', from, limit)
+    await take(rotationQueue(mountId), 'due', from, limit - resolved)
+  }
+
+  #start(mountId: string, lane: Lane, { key, why }: Claimed, signal: AbortSignal): void {
+    const { turner, hosts, log } = this.#deps
+    const host = hosts.hostFor(mountId, key)
+    const turn = turner
+      .turn(host, why, signal)
+      .then(() => undefined)
+      .catch((error: unknown) => {
+        if (signal.aborted) return
+        // What the directory or the store did is in the record, its event and the guard; anything else is our bug.
+        if (error instanceof AppError) log.debug({ record: key, reason: error.message }, 'a rotation failed')
+        else log.error({ err: error, record: key }, 'a rotation failed unexpectedly')
+      })
+      .finally(() => {
+        lane.running.delete(key)
+        this.poke()
+      })
+    lane.running.set(key, turn)
+  }
+
+  #laneOf(mountId: string): Lane {
+    const known = this.#lanes.get(mountId)
+    if (known) return known
+    const lane: Lane = { running: new Map(), waiting: [], isRecovered: !this.#deps.isExclusive }
+    this.#lanes.set(mountId, lane)
+    return lane
+  }
+}
+
+interface Claimed {
+  readonly key: string
+  readonly why: TurnReason
+  readonly usableUntilMs: number
+}
+
+/** What this process does on one mount. */
+interface Lane {
+  readonly running: Map<string, Promise<void>>
+  waiting: Claimed[]
+  isRecovered: boolean
+}
