@@ -147,7 +147,7 @@ export class KubeClient {
     return all
   }
 
-  /** Server-side apply. Status 201 says that the object was created. A body with `metadata.uid` creates nothing and may be repeated. */
+  /** Server-side apply. Status 201 says that the object was created. A body with `metadata.uid`, or a subresource, creates nothing and may be repeated. */
   async apply(
     type: ResourceType,
     ref: ObjectRef,
@@ -163,7 +163,7 @@ export class KubeClient {
       path: `${objectPath(type, ref, options.subresource)}?${query}`,
       contentType: 'application/apply-patch+yaml',
       body: { apiVersion: apiVersionOf(type), kind: type.kind, ...body },
-      repeatable: typeof metadata['uid'] === 'string',
+      repeatable: typeof metadata['uid'] === 'string' || options.subresource !== undefined,
     })
   }
 

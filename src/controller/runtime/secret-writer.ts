@@ -80,7 +80,7 @@ export class SecretWriter {
     try {
       await this.#withdraw(ref, uid)
     } catch (error) {
-      if (!isStatus(error, 404, 409)) throw error
+      if (!isStatus(error, 404, 409, 422)) throw error
     }
   }
 
@@ -105,8 +105,8 @@ export class SecretWriter {
       const { object } = await this.#client.apply(SECRETS, request, bodyOf(request, uid), this.#calls(true))
       return written(object)
     } catch (error) {
-      if (!isStatus(error, 404, 409)) throw error
-      // The one we made is gone. Whether another stands there now decides.
+      // Absent: 409. Another uid: 422, as is a request that is wrong in itself. What stands there now decides.
+      if (!isStatus(error, 404, 409, 422)) throw error
       const found = await this.#find(request)
       if (!found) return this.#create(request)
       if (found.metadata.uid === uid) throw error
@@ -131,8 +131,7 @@ export class SecretWriter {
       const { object } = await this.#client.apply(SECRETS, request, body, this.#calls(known))
       return written(object)
     } catch (error) {
-      if (isStatus(error, 409)) return notOwned(request)
-      if (isStatus(error, 404)) return missing
+      if (isStatus(error, 409)) return (await this.#find(request)) ? notOwned(request) : missing
       throw error
     }
   }

@@ -59,23 +59,24 @@ export function canonical(value: unknown): string {
   )
 }
 
-/** Applies a whole status with force under one manager, so that it never conflicts. `undefined`: the object is gone. */
+/**
+ * Applies a whole status with force under one manager, so that it never conflicts. `undefined`: the object is gone. The server
+ * compares no uid on this path; a finalizer that is taken off last keeps a successor of the name from getting this status.
+ */
 export async function applyStatus(
   client: KubeClient,
   type: ResourceType,
-  object: { readonly name: string; readonly namespace?: string | undefined; readonly uid: string },
+  { name, namespace }: { readonly name: string; readonly namespace?: string | undefined },
   status: unknown,
   manager: string,
 ): Promise<{ readonly resourceVersion: string } | undefined> {
-  const { name, namespace, uid } = object
-  const body = { metadata: { name, ...(namespace && { namespace }), uid }, status }
+  const body = { metadata: { name, ...(namespace && { namespace }) }, status }
   try {
     const options = { manager, force: true, subresource: 'status', metadataOnly: true } as const
-    const { object: written } = await client.apply(type, { name, namespace }, body, options)
-    return { resourceVersion: written.metadata.resourceVersion ?? '' }
+    const { object } = await client.apply(type, { name, namespace }, body, options)
+    return { resourceVersion: object.metadata.resourceVersion ?? '' }
   } catch (error) {
-    // 409: another object has the name now.
-    if (error instanceof KubeError && (error.status === 404 || error.status === 409)) return undefined
+    if (error instanceof KubeError && error.status === 404) return undefined
     throw error
   }
 }
