@@ -264,8 +264,21 @@ export class KubeClient {
 
   async #once(call: Call): Promise<{ status: number; body: unknown }> {
     const what = `${call.method} ${call.path.replace(/\?.*/, '')}`
-    const deadline = AbortSignal.timeout(call.timeoutMs ?? CALL_TIMEOUT_MS)
-    const signal = call.signal ? AbortSignal.any([call.signal, deadline]) : deadline
+    const late = new AbortController()
+    const done = new AbortController()
+    const deadline = this.#clock.sleep(call.timeoutMs ?? CALL_TIMEOUT_MS, done.signal).then(
+      () => late.abort(new Error('no answer in time')),
+      () => undefined,
+    )
+    try {
+      return await this.#exchange(what, call, AbortSignal.any([late.signal, ...(call.signal ? [call.signal] : [])]))
+    } finally {
+      done.abort()
+      await deadline
+    }
+  }
+
+  async #exchange(what: string, call: Call, signal: AbortSignal): Promise<{ status: number; body: unknown }> {
     const answer = await this.#send(call.urgent ? 'urgent' : 'calls', what, { ...call, signal })
     let text: string
     try {
