@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import type { EngineRequest, Operation, Remote } from '../engine/request.ts'
 import { denied, invalid, unsupported } from '../lib/errors.ts'
 import { Secret } from '../lib/secret.ts'
-import { listPath } from '../schema/answer.ts'
+import { listPath, requirePath } from '../schema/path.ts'
 import { pairs, parseBody } from './body.ts'
 import { HttpRefusal } from './errors.ts'
 
@@ -83,23 +83,18 @@ function target(url: string): { path: string; query: URLSearchParams } {
   return { path: origin.slice(0, mark), query: new URLSearchParams(origin.slice(mark + 1)) }
 }
 
-const PLAIN = /^[A-Za-z0-9_/-]+$/
-// What has no ink: controls, unassigned and private characters, and every space but the common one.
-const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|[^\P{Zs} ]/u
-
 function pathOf(spelled: string, operation: Operation): string {
   if (!spelled.startsWith('/v1/') || spelled.length === 4)
     throw new HttpRefusal(404, 'nothing is here: every path of the API begins with /v1/')
   let path = spelled.slice(4)
-  if (!PLAIN.test(path)) {
+  if (path.includes('%')) {
     try {
       path = decodeURIComponent(path)
     } catch {
       throw invalid('the path is not properly percent-encoded')
     }
-    if (UNPRINTABLE.test(path)) throw invalid('the path holds characters that cannot be printed')
-    if (path.split('/').includes('..')) throw invalid('the path must not hold the segment ".."')
   }
+  requirePath(path)
   if (operation === 'list') return listPath(path)
   if (operation === 'write' && path.endsWith('/')) throw invalid('cannot write to a path ending in "/"')
   return path

@@ -127,8 +127,3 @@ export function isObject(value: unknown): value is JsonObject {
 function seconds(ms: number): number {
   return Math.max(0, Math.floor(ms / 1000))
 }
-
-/** The path of a list always ends with a slash, so that `LIST a/b` and `LIST a/b/` are one request (CONTRACT 1.1). */
-export function listPath(path: string): string {
-  return path.endsWith('/') ? path : `${path}/`
-}
