@@ -144,13 +144,3 @@ export function isDn(text: string): boolean {
     return false
   }
 }
-
-/** Whether this text is a distinguished name at all. */
-export function isDn(text: string): boolean {
-  try {
-    parseDn(text)
-    return true
-  } catch {
-    return false
-  }
-}
