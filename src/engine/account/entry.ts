@@ -15,18 +15,32 @@ export async function findEntry(session: Session, target: LoadedAccount['target'
     return entry
   }
   const { userDn, userAttr, username } = target
-  const entries = await session.search({
-    base: userDn,
-    scope: 'sub',
-    filter: equals(userAttr, username),
-    attributes: ['1.1'],
-    sizeLimit: 2,
-  })
-  const [entry] = entries
+  const entries = await some(
+    session.search({
+      base: userDn,
+      scope: 'sub',
+      filter: equals(userAttr, username),
+      attributes: ['1.1'],
+      sizeLimit: 2,
+    }),
+  )
   const where = `with ${userAttr} "${username}" below "${userDn}"`
+  if (entries === 'too-many' || entries.length > 1)
+    throw invalid(`the directory has more than one entry ${where}`, { reason: 'not-unique' })
+  const [entry] = entries
   if (!entry) throw invalid(`the directory has no entry ${where}`, { reason: 'absent' })
-  if (entries.length > 1) throw invalid(`the directory has more than one entry ${where}`, { reason: 'not-unique' })
   return entry
+}
+
+const SIZE_LIMIT_EXCEEDED = 4
+
+async function some(search: Promise<Entry[]>): Promise<Entry[] | 'too-many'> {
+  try {
+    return await search
+  } catch (error) {
+    if (isDirectoryError(error) && error.resultCode === SIZE_LIMIT_EXCEEDED) return 'too-many'
+    throw error
+  }
 }
 
 async function at(session: Session, dn: string): Promise<Entry[]> {

@@ -5,6 +5,7 @@ import { AppError } from '../../lib/errors.ts'
 import { KeyedLock } from '../../lib/keyed-lock.ts'
 import type { Logger } from '../../lib/log.ts'
 import type { Random } from '../../lib/random.ts'
+import { isDirectoryError } from '../directory/errors.ts'
 import { VersionConflict } from '../storage/driver.ts'
 import { instantCodec, put, recordKind, remove, type Store } from '../storage/store.ts'
 import { troubleOf } from './outcome.ts'
@@ -125,7 +126,12 @@ class Guard implements DirectoryGuard {
     await this.#connecting.run(mountId, async () => {
       if (!pass.isProbe) await this.#requireOpen(mountId)
       // A failure is noted before the next one in the line is let go.
-      result = this.#watched(mountId, pass, () => use(resolve))
+      result = this.#watched(mountId, pass, () =>
+        use(() => {
+          pass.isBound = true
+          resolve()
+        }),
+      )
       await Promise.race([bound, result.catch(() => undefined)])
     })
     if (!result) throw new Error('the work that needs a connection was not begun')
@@ -167,7 +173,9 @@ class Guard implements DirectoryGuard {
       if (error instanceof GuardClosed) throw error
       const trouble = troubleOf(error)
       if (trouble === 'bind-refused') await this.#noteRefusal(mountId)
-      else if (trouble === 'unreachable') this.#noteOutage(mountId, pass)
+      // Once connected, no answer is the trouble of one entry until a new connection fails too.
+      else if (trouble === 'unreachable' && !(pass.isBound && codeOf(error) === undefined))
+        this.#noteOutage(mountId, pass)
       else if (trouble === 'answered') await this.#noteAnswer(mountId, pass)
       throw error
     }
@@ -213,4 +221,10 @@ interface Pass {
   readonly isProbe: boolean
   wasRefused: boolean
   hasFailed?: boolean
+  /** Its connection was got. */
+  isBound?: boolean
+}
+
+function codeOf(error: unknown): number | undefined {
+  return isDirectoryError(error) ? error.resultCode : undefined
 }
