@@ -99,6 +99,21 @@ export function devConfig(args: readonly string[], env: Environment): DevConfig 
   return freeze({ server: serverFrom(flags), manifestsDir, secretsDir })
 }
 
+export interface RestoreConfig {
+  readonly file: string
+  readonly data: string
+  readonly sealKeyFile: string
+}
+
+export function restoreConfig(args: readonly string[], env: Environment): RestoreConfig {
+  const [file, ...rest] = args
+  if (file === undefined || file.startsWith('-'))
+    throw invalid('usage: keyturn restore FILE --data DIR --seal-key FILE')
+  const flags = read(rest, { data: { type: 'string' }, 'seal-key': { type: 'string' } }, env)
+  const data = requireText(flags, 'data')
+  return freeze({ file, data, sealKeyFile: textOf(flags, 'seal-key') ?? `${data}/seal-key` })
+}
+
 type Flags = Readonly<Record<string, string | boolean | undefined>>
 
 function read(

@@ -38,6 +38,8 @@ export interface Engine extends EngineDoor, AsyncDisposable {
 export interface EngineOptions {
   readonly store: Store
   readonly barrier: Barrier
+  /** No other process can have the store open. */
+  readonly isExclusive: boolean
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
@@ -52,12 +54,12 @@ export interface EngineOptions {
 const initKind = recordKind('core/', z.object({ clusterId: z.string(), at: instantCodec }))
 
 export async function startEngine(options: EngineOptions): Promise<Engine> {
-  const { store, barrier, clock, random, log } = options
+  const { store, barrier, clock, random, log, isExclusive } = options
   const stop = new AbortController()
   const audit = createAudit(options.audit, barrier)
   const door = createDirectoryDoor({ clock, random })
   const guard = createDirectoryGuard({ store, clock, random, log })
-  const turner = createAccountTurner({ door, guard, clock, random, log })
+  const turner = createAccountTurner({ door, guard, clock, random, log, isExclusive })
 
   const backends = new Map<string, Backend>()
   const mounts = new MountTable(store, backends, random)
@@ -87,10 +89,11 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
     clock,
     random,
     log,
+    isExclusive,
     mounts: () => mounts.ofType('secret', 'ldap'),
   })
   backends.set('secret/ldap', ldap)
-  backends.set('auth/ldap', createLdapAuthBackend({ store, barrier, door, guard, clock, log }))
+  backends.set('auth/ldap', createLdapAuthBackend({ store, door, guard, clock, log }))
   backends.set('auth/token', createTokenBackend({ tokens, policies, clock }))
   backends.set(
     'system/system',
@@ -135,6 +138,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
     async [Symbol.asyncDispose]() {
       stop.abort()
       await Promise.allSettled(running)
+      await turner[Symbol.asyncDispose]()
       await door[Symbol.asyncDispose]()
     },
   }

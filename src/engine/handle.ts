@@ -29,7 +29,10 @@ export interface HandleDeps {
 export function createDoor(deps: HandleDeps): EngineDoor {
   return {
     async handle(request, signal) {
-      const place = await deps.mounts.find(request.path)
+      // `LIST a/b` and `LIST a/b/` are the same.
+      const place = await deps.mounts.find(
+        request.operation === 'list' ? request.path.replace(/\/+$/, '') : request.path,
+      )
       const identified = await identify(deps, request, place).catch((error: unknown) => asError(error))
       const live = identified instanceof Error ? undefined : identified.live
       const caller = identified instanceof Error ? undefined : identified.caller

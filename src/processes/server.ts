@@ -1,12 +1,17 @@
 import { randomUUID } from 'node:crypto'
-import { chmod, mkdir, rename, writeFile } from 'node:fs/promises'
+import { chmod, rename, writeFile } from 'node:fs/promises'
+import { hostname } from 'node:os'
 import path from 'node:path'
+import { DEFAULT_LIMITS } from '../api/limits.ts'
+import type { Listener } from '../api/listener.ts'
 import { startApi } from '../api/server.ts'
 import type { ServerConfig } from '../config.ts'
 import { openAuditFile } from '../engine/audit/file-device.ts'
 import { type Engine, startEngine } from '../engine/engine.ts'
 import { openFileSeal } from '../engine/seal/file-seal.ts'
-import { openStore } from '../engine/storage/open.ts'
+import { openBarrier } from '../engine/seal/keyring.ts'
+import { openDriver, storeExists } from '../engine/storage/open.ts'
+import { Store } from '../engine/storage/store.ts'
 import { systemClock } from '../lib/clock.ts'
 import type { Logger } from '../lib/log.ts'
 import { systemRandom } from '../lib/random.ts'
@@ -25,14 +30,18 @@ export async function startServer(deps: {
 }): Promise<ServerProcess> {
   const { config, log, version } = deps
   await using stack = new AsyncDisposableStack()
-  await mkdir(config.dataDir, { recursive: true, mode: 0o700 })
-  const seal = await openFileSeal(config.sealKeyFile, { createIfMissing: true, random: systemRandom })
-  const opened = stack.use(await openStore({ dataDir: config.dataDir, seal, clock: systemClock, random: systemRandom }))
+  const location = config.dataDir
+  // A key is made only for a new store: a lost key beside an old store must be said, not papered over.
+  const seal = openFileSeal(config.sealKeyFile, { createIfMissing: !storeExists(location) })
+  const driver = stack.use(openDriver(location))
+  const barrier = await openBarrier(driver, seal)
   const audit = config.auditLog === 'off' ? undefined : stack.use(await openAuditFile(config.auditLog))
   const engine = stack.use(
     await startEngine({
-      store: opened.store,
-      barrier: opened.barrier,
+      store: new Store(driver, barrier, systemClock),
+      barrier,
+      // SQLite lets one process in: what another one left open is left by a dead one.
+      isExclusive: true,
       clock: systemClock,
       random: systemRandom,
       log,
@@ -43,21 +52,27 @@ export async function startServer(deps: {
     }),
   )
   if (config.controllerTokenFile !== undefined) await keepSecret(config.controllerTokenFile, engine.controllerToken)
+  const names = [...new Set([...config.listen.map(({ host }) => host), 'localhost', '127.0.0.1', '::1', hostname()])]
+  const tls = config.tls ?? {
+    directory: path.join(config.dataDir, 'tls'),
+    names: names.filter((name) => !isWildcard(name)),
+  }
   const api = stack.use(
     await startApi({
       engine,
       listeners: [
-        ...config.listen.map((at) => ({
-          kind: 'tcp' as const,
-          ...at,
-          tls: config.tls ?? (config.plainHttp ? undefined : ('own-ca' as const)),
-        })),
-        ...(config.socket !== undefined ? [{ kind: 'unix' as const, path: config.socket, mode: 0o600 }] : []),
+        ...config.listen.map(
+          (at): Listener => ({
+            kind: 'tcp',
+            ...at,
+            ...(config.plainHttp ? { allowPlainHttp: true } : { tls }),
+          }),
+        ),
+        ...(config.socket !== undefined ? [{ kind: 'unix', path: config.socket, mode: 0o600 } as const] : []),
       ],
-      dataDir: config.dataDir,
-      allowPlainHttp: config.plainHttp,
       trustedProxies: config.trustedProxies,
       proxyProtocol: config.proxyProtocol,
+      limits: DEFAULT_LIMITS,
       clock: systemClock,
       random: systemRandom,
       log,
@@ -66,6 +81,10 @@ export async function startServer(deps: {
   log.info({ addresses: api.addresses, version, dataDir: config.dataDir }, 'keyturn server is ready')
   const resources = stack.move()
   return { engine, addresses: api.addresses, [Symbol.asyncDispose]: () => resources.disposeAsync() }
+}
+
+function isWildcard(host: string): boolean {
+  return host === '' || host === '0.0.0.0' || host === '::'
 }
 
 /** Writes a token for its owner alone: 0600, whole or not at all. */
