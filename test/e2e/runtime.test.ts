@@ -121,6 +121,12 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
     await cluster.request('DELETE', `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.${group}`)
   })
 
+  test('a version that the server has forgotten is told apart', async () => {
+    // Older than the resource itself.
+    const watch = client.watch(WIDGETS, 'default', { resourceVersion: '1', timeoutSeconds: 5 })
+    await expect(watch.next()).rejects.toMatchObject({ isExpired: true })
+  })
+
   test('lists longer than a page come whole', async () => {
     const namespace = await newNamespace(cluster)
     const names = Array.from({ length: 501 }, (_, i) => `w${i}`)
@@ -439,16 +445,18 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
     const namespace = await newNamespace(cluster, { team: 'a' })
     const central = await newNamespace(cluster)
     await cluster.apply(widget(namespace, 'one'))
+    let leading = true
     const { source, sink } = clusterPair(
       {
         types: [WIDGETS],
         centralNamespace: central,
-        managedSelector: 'example.com/managed=true',
+        managedLabel: 'example.com/managed',
         secretManager: 'keyturn',
         statusManager: 'keyturn-status',
         finalizerManager: 'keyturn-finalizer',
         ownerLabel: 'example.com/owner',
         reporter: { controller: 'keyturn.dev/controller', instance: 'test-1' },
+        isLeader: () => leading,
       },
       deps(),
     )
@@ -486,6 +494,13 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
     await until(10, 'the status', () => source.get(ref)?.status)
     await sink.writeStatus(source.get(ref) as Resource, { observedGeneration: 1 }) // found by the line before
     expect(writes()).toHaveLength(1)
+
+    // Whoever has lost the lead writes nothing, late as it may come.
+    leading = false
+    await expect(sink.applySecret({ ...out, name: 'late' })).rejects.toMatchObject({ kind: 'unavailable' })
+    await expect(sink.writeStatus(resource, { observedGeneration: 2 })).rejects.toMatchObject({ kind: 'unavailable' })
+    await expect(sink.deleteSecret(out, result.uid)).rejects.toMatchObject({ kind: 'unavailable' })
+    leading = true
 
     // Somebody else's changes are heard: the Secret edited and deleted, an annotation, an input in the central namespace.
     const path = `/api/v1/namespaces/${namespace}/secrets/out`

@@ -9,17 +9,13 @@ import type { KubeCredentials, KubeEndpoint } from './endpoint.ts'
  */
 export async function kubeconfigEndpoint(path?: string): Promise<KubeEndpoint> {
   const { KubeConfig } = await import('@kubernetes/client-node')
-  const read = () => {
-    const config = new KubeConfig()
-    try {
-      if (path === undefined) config.loadFromDefault()
-      else config.loadFromFile(path)
-    } catch (error) {
-      throw invalid(`kubeconfig ${path ?? ''} cannot be read: ${messageOf(error)}`, { cause: error })
-    }
-    return config
+  const config = new KubeConfig()
+  try {
+    if (path === undefined) config.loadFromDefault()
+    else config.loadFromFile(path)
+  } catch (error) {
+    throw invalid(`kubeconfig ${path ?? ''} cannot be read: ${messageOf(error)}`, { cause: error })
   }
-  const config = read()
   const cluster = config.getCurrentCluster()
   if (!cluster) throw invalid(`kubeconfig ${path ?? ''} has no current context with a cluster`)
   const context = config.getContextObject(config.getCurrentContext())
@@ -28,7 +24,8 @@ export async function kubeconfigEndpoint(path?: string): Promise<KubeEndpoint> {
     namespace: context?.namespace,
     async load() {
       const options: RequestOptions = {}
-      await read().applyToHTTPSOptions(options)
+      // The one object for good: it keeps what exec plug-ins and OIDC gave out until that ends.
+      await config.applyToHTTPSOptions(options)
       return credentialsOf(options)
     },
   }

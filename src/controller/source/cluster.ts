@@ -27,8 +27,8 @@ export interface ClusterSourceOptions {
   readonly namespaces?: readonly string[]
   /** Where Secrets and ConfigMaps of cluster-scoped kinds live; changes there are reported. */
   readonly centralNamespace: string
-  /** Selects the Secrets that we write, such as `keyturn.dev/managed=true`. */
-  readonly managedSelector: string
+  /** The label with the value `true` on every Secret that we write; only those are followed. */
+  readonly managedLabel: string
   /** The field manager of output Secrets. */
   readonly secretManager: string
   readonly resyncMs?: number
@@ -174,12 +174,12 @@ export class ClusterSource implements Source {
   }
 
   #outputSecrets(namespace: string | typeof allNamespaces, onChange: OnChange): Informer {
-    const { managedSelector, secretManager } = this.#options
+    const { managedLabel, secretManager } = this.#options
     const informer = this.#informer({
       type: SECRETS,
       namespace,
       metadataOnly: true,
-      labelSelector: managedSelector,
+      labelSelector: `${managedLabel}=true`,
       transform: (object) => ({ ...stripped(object), managedKeys: managedKeysOf(object, secretManager) }),
     })
     const { writes } = this.#deps
@@ -200,8 +200,9 @@ export class ClusterSource implements Source {
   #central(type: ResourceType, onChange: OnChange): Informer {
     const informer = this.#informer({ type, namespace: this.#options.centralNamespace, metadataOnly: true })
     informer.onChange(({ object }) => {
-      const { name, namespace } = object.metadata
-      if (informer.state === 'starting') return
+      const { name, namespace, labels } = object.metadata
+      // Outputs may live here too; those are followed on their own.
+      if (informer.state === 'starting' || labels?.[this.#options.managedLabel] === 'true') return
       onChange({ kind: type.kind, name, ...(namespace && { namespace }) }, 'user')
     })
     return informer
