@@ -12,7 +12,7 @@ export interface TenantClaim {
 export interface StaticRoleClaim {
   readonly name: string
   readonly rotationPeriodMs: number
-  /** DN of the entry as the directory gave it; `undefined` where the directory has no such entry, or several. */
+  /** DN of the entry as the directory gave it; `undefined` where none is known. */
   readonly entryDn: string | undefined
   /** Roles that the tenant has besides this one. */
   readonly otherRoles: number

@@ -8,7 +8,7 @@ import type { AccountTurner } from '../../account/turn.ts'
 import type { Call } from '../../backend.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
 import { put, type Store, type Stored } from '../../storage/store.ts'
-import { NO_SUCH_ACCOUNT, requireStaticRole } from '../../tenancy/enforce.ts'
+import { NO_SUCH_ACCOUNT, requireName, requireStaticRole } from '../../tenancy/enforce.ts'
 import { readTenancy } from '../../tenancy/table.ts'
 import { requireConfig } from './config.ts'
 import { findAccount } from './find-account.ts'
@@ -16,7 +16,7 @@ import { claimIdentities, dnIdentity, givenIdentities, isBindAccount } from './m
 import { decideOwner } from './ownership.ts'
 import { type EngineConfig, type StaticRoleRecord, staticRoleKind } from './records.ts'
 import { announce, nextRotation, ownAccount, staticRoleHost } from './static-role-host.ts'
-import { countTenantRole, tenantRoles } from './tenant-count.ts'
+import { countTenantRole, withTenantRetry } from './tenant-count.ts'
 
 export interface StaticRoleDeps {
   readonly store: Store
@@ -69,7 +69,7 @@ export async function createStaticRole(
     return turn(deps, call, name)
   }
   const identities = givenIdentities(config, asked)
-  const entryDn = await admit(deps, call, { name, config, identities, ...asked })
+  const { entryDn, requireCount } = await admit(deps, call, { name, config, identities, ...asked })
   const { principal } = caller
   if (entryDn !== undefined) identities.push(dnIdentity(entryDn))
   const now = clock.now()
@@ -85,15 +85,17 @@ export async function createStaticRole(
   }
   const dueAt = record.creating ? new Date(now.getTime() + ABANDONED_MS) : record.nextRotation
   const subject = { mount: mount.path, path: `static-role/${name}`, ...(owner !== undefined && { owner }) }
-  await store.commit([
-    ...(await claimIdentities(store, mount.id, record.accounts, { role: name, id: record.id })),
-    ...(await countTenantRole(store, mount.id, principal, 1)),
-    put(staticRoleKind, `${mount.id}/${name}`, record, {
-      expected: 0,
-      due: accountDue(mount.id, record.account, dueAt),
-    }),
-    ...(record.creating ? [] : announce(mount.id, name, subject)),
-  ])
+  await withTenantRetry(async () => {
+    await store.commit([
+      ...(await claimIdentities(store, mount.id, record.accounts, { role: name, id: record.id })),
+      ...(await countTenantRole(store, mount.id, principal, 1, requireCount)),
+      put(staticRoleKind, `${mount.id}/${name}`, record, {
+        expected: 0,
+        due: accountDue(mount.id, record.account, dueAt),
+      }),
+      ...(record.creating ? [] : announce(mount.id, name, subject)),
+    ])
+  })
   if (record.creating) return turn(deps, call, name)
   deps.wake()
 }
@@ -122,33 +124,37 @@ export type Admission = Pick<Definition, 'username' | 'dn' | 'rotationPeriodMs'>
   readonly name: string
   readonly config: EngineConfig
   readonly identities: readonly string[]
-  /** Taken over, so it counts already. */
-  readonly isCounted?: boolean
+}
+
+export interface Admitted {
+  /** Of a tenant's account. */
+  readonly entryDn?: string
+  /** Throws when the tenant has so many other roles that it may not have this one. */
+  readonly requireCount?: (otherRoles: number) => void
 }
 
 /**
- * Throws `invalid` unless the caller may have this role. A tenant's account is looked up now, also where nothing is rotated, and its
- * DN returned; a tenant learns nothing about accounts that are not its own.
+ * Throws `invalid` unless the caller may have this role. A tenant's account is looked up now, also where nothing is rotated; a tenant
+ * learns nothing about accounts that are not its own.
  */
 export async function admit(
   deps: Pick<StaticRoleDeps, 'store' | 'door' | 'guard'>,
   { mount, caller, signal }: Call<StaticRole>,
-  { name, config, identities, rotationPeriodMs, isCounted = false, ...account }: Admission,
-): Promise<string | undefined> {
+  { name, config, identities, rotationPeriodMs, ...account }: Admission,
+): Promise<Admitted> {
   const { principal } = caller
   if (principal === undefined) {
     if (isBindAccount(config, identities)) throw ownAccount()
-    return undefined
+    return {}
   }
   const table = await readTenancy(deps.store, mount.id)
-  const claim = {
-    name,
-    rotationPeriodMs,
-    otherRoles: (await tenantRoles(deps.store, mount.id, principal)) - (isCounted ? 1 : 0),
-  }
+  // What needs no look into the directory is refused without one.
+  requireName(table, { principal, kind: 'StaticRole' }, name)
   const entryDn = await findAccount(deps, mount.id, config, account, signal)
-  const isOwn = entryDn !== undefined && isBindAccount(config, [...identities, dnIdentity(entryDn)])
-  requireStaticRole(table, principal, { ...claim, entryDn: isOwn ? undefined : entryDn })
-  if (entryDn === undefined) throw invalid(NO_SUCH_ACCOUNT, { reason: 'not-permitted' })
-  return entryDn
+  if (entryDn === undefined || isBindAccount(config, [...identities, dnIdentity(entryDn)]))
+    throw invalid(NO_SUCH_ACCOUNT, { reason: 'not-permitted' })
+  const requireCount = (otherRoles: number) =>
+    requireStaticRole(table, principal, { name, rotationPeriodMs, entryDn, otherRoles })
+  requireCount(0)
+  return { entryDn, requireCount }
 }

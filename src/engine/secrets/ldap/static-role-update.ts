@@ -9,7 +9,7 @@ import { requireConfig } from './config.ts'
 import { claimIdentities, dnIdentity, givenIdentities } from './managed-account.ts'
 import { decideOwner } from './ownership.ts'
 import { type StaticRoleRecord, staticRoleKind } from './records.ts'
-import { admit, isSameDefinition, type StaticRoleDeps } from './static-role-create.ts'
+import { type Admitted, admit, isSameDefinition, type StaticRoleDeps } from './static-role-create.ts'
 import { nextRotation } from './static-role-host.ts'
 import { countTenantRole } from './tenant-count.ts'
 
@@ -37,7 +37,7 @@ export async function updateStaticRole(
   const rotationPeriodMs = fields.rotationPeriod ?? role.rotationPeriodMs
   requireUnchanged(role, fields, rotationPeriodMs)
   const isAdopted = owner !== undefined && role.owner === undefined
-  const entryDn = await admitUpdate(deps, call, name, { ...role, rotationPeriodMs }, isAdopted)
+  const { entryDn, requireCount } = await admitUpdate(deps, call, name, { ...role, rotationPeriodMs }, isAdopted)
   const principal = isAdopted ? caller.principal : role.principal
   const { owner: _, principal: __, recovered: ___, ...kept } = role
   const since = role.account.confirmed?.since ?? clock.now()
@@ -61,7 +61,7 @@ export async function updateStaticRole(
       ? []
       : [
           ...(await countTenantRole(store, mount.id, role.principal, -1)),
-          ...(await countTenantRole(store, mount.id, principal, 1)),
+          ...(await countTenantRole(store, mount.id, principal, 1, requireCount)),
         ]),
     put(staticRoleKind, stored.key, next, {
       expected: stored.version,
@@ -95,14 +95,13 @@ async function admitUpdate(
   name: string,
   role: StaticRoleRecord,
   isAdopted: boolean,
-): Promise<string | undefined> {
+): Promise<Admitted> {
   const { mount, caller } = call
   const { principal } = caller
-  if (principal === undefined || call.fields.disown) return undefined
+  if (principal === undefined || call.fields.disown) return {}
   if (isAdopted) {
     const { value: config } = await requireConfig(deps.store, mount.id)
-    const isCounted = role.principal === principal
-    return admit(deps, call, { ...role, name, config, identities: givenIdentities(config, role), isCounted })
+    return admit(deps, call, { ...role, name, config, identities: givenIdentities(config, role) })
   }
   requireStaticRole(await readTenancy(deps.store, mount.id), principal, {
     name,
@@ -111,5 +110,5 @@ async function admitUpdate(
     // It has the role already: a limit lowered since does not take it away.
     otherRoles: 0,
   })
-  return undefined
+  return {}
 }

@@ -2,22 +2,23 @@ import { VersionConflict } from '../../storage/driver.ts'
 import { type Change, put, remove, type Store } from '../../storage/store.ts'
 import { tenantKind } from './records.ts'
 
-/** How many static roles a tenant has on a mount. */
-export async function tenantRoles(store: Store, mountId: string, principal: string): Promise<number> {
-  return (await store.read(tenantKind, `${mountId}/${principal}`))?.value.staticRoles ?? 0
-}
-
-/** The change that counts one role more or less for a tenant; none without a tenant. Conflicts with any other of the same tenant. */
+/**
+ * The change that counts one role more or less for a tenant; none without a tenant. `check` is asked with the number before, and the
+ * commit fails with `VersionConflict` when that is not the number any more.
+ */
 export async function countTenantRole(
   store: Store,
   mountId: string,
   principal: string | undefined,
   by: 1 | -1,
+  check?: (before: number) => void,
 ): Promise<Change[]> {
   if (principal === undefined) return []
   const key = `${mountId}/${principal}`
   const stored = await store.read(tenantKind, key)
-  const staticRoles = Math.max((stored?.value.staticRoles ?? 0) + by, 0)
+  const before = stored?.value.staticRoles ?? 0
+  check?.(before)
+  const staticRoles = Math.max(before + by, 0)
   if (staticRoles === 0) return stored ? [remove(tenantKind, key, { expected: stored.version })] : []
   return [put(tenantKind, key, { staticRoles }, { expected: stored?.version ?? 0 })]
 }
