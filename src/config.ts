@@ -1,3 +1,4 @@
+import { homedir } from 'node:os'
 import { parseArgs } from 'node:util'
 import { invalid, messageOf } from './lib/errors.ts'
 
@@ -36,6 +37,17 @@ export interface DevConfig {
   readonly server: ServerConfig
   readonly manifestsDir: string
   readonly secretsDir: string
+}
+
+/** What the command line client takes from its surroundings; flags win over all of it. */
+export interface CliConfig {
+  readonly address: string
+  readonly token: string | undefined
+  readonly caCertFile: string | undefined
+  readonly insecure: boolean
+  /** Where `login` leaves the token. */
+  readonly tokenFile: string
+  readonly ldapPassword: string | undefined
 }
 
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']
@@ -112,6 +124,19 @@ export function restoreConfig(args: readonly string[], env: Environment): Restor
   const flags = read(rest, { data: { type: 'string' }, 'seal-key': { type: 'string' } }, env)
   const data = requireText(flags, 'data')
   return freeze({ file, data, sealKeyFile: textOf(flags, 'seal-key') ?? `${data}/seal-key` })
+}
+
+export function cliConfig(env: Environment): CliConfig {
+  // The specification's name first, then those that people already have in their scripts.
+  const passwords = [env['SERVICE_LDAP_PASSWORD'], env['VAULT_LDAP_PASSWORD'], env['BAO_LDAP_PASSWORD']]
+  return freeze({
+    address: env['KEYTURN_ADDR'] || 'https://127.0.0.1:8200',
+    token: env['KEYTURN_TOKEN'] || undefined,
+    caCertFile: env['KEYTURN_CACERT'] || undefined,
+    insecure: env['KEYTURN_INSECURE'] === 'true',
+    tokenFile: `${env['HOME'] || homedir()}/.keyturn-token`,
+    ldapPassword: passwords.find((password) => password !== undefined && password !== ''),
+  })
 }
 
 type Flags = Readonly<Record<string, string | boolean | undefined>>

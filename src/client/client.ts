@@ -22,10 +22,12 @@ export interface Answer {
   readonly lease: { readonly id: string; readonly durationMs: number; readonly renewable: boolean } | undefined
 }
 
-/** For whom a call is made; both only with the controller's token. */
+/** For whom a call is made: principal and owner only with the controller's token. */
 export interface CallOptions {
   readonly principal?: string
   readonly owner?: string
+  /** In place of the client's own token. */
+  readonly token?: Secret
   readonly signal?: AbortSignal
 }
 
@@ -59,10 +61,17 @@ export function createClient({ transport, clock, random, token }: ClientDeps): C
     operation: 'read' | 'list' | 'write' | 'delete',
     path: string,
     fields: Fields,
-    { principal, owner, signal = NEVER }: CallOptions,
+    { principal, owner, token: other, signal = NEVER }: CallOptions,
   ): Promise<Answer | undefined> => {
     requirePath(path)
-    const request = { operation, path: path.replace(/^\/+/, ''), fields, token: await token?.(), principal, owner }
+    const request = {
+      operation,
+      path: path.replace(/^\/+/, ''),
+      fields,
+      token: other ?? (await token?.()),
+      principal,
+      owner,
+    }
     return answerOf(await transport.send(request, signal))
   }
   return {

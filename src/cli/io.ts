@@ -1,0 +1,49 @@
+import { invalid } from '../lib/errors.ts'
+
+/** What a command reads from and writes to. */
+export interface Io {
+  readonly isTerminal: boolean
+  out(text: string): void
+  err(text: string): void
+  /** All of standard input. */
+  readAll(): Promise<string>
+  /** Asks a person, without showing what is typed. Throws `invalid` where there is nobody to ask. */
+  askSecret(prompt: string): Promise<string>
+}
+
+const ENTER = new Set(['\r', '\n', '\u0004'])
+const BACKSPACE = new Set(['\u007f', '\b'])
+const INTERRUPT = '\u0003'
+
+export const processIo: Io = {
+  isTerminal: process.stdout.isTTY === true,
+  out: (text) => void process.stdout.write(text),
+  err: (text) => void process.stderr.write(text),
+  async readAll() {
+    const chunks: Buffer[] = []
+    for await (const chunk of process.stdin) chunks.push(Buffer.from(chunk))
+    return Buffer.concat(chunks).toString()
+  },
+  async askSecret(prompt) {
+    const { stdin, stderr } = process
+    if (!stdin.isTTY) throw invalid('there is no terminal to ask on')
+    stderr.write(prompt)
+    stdin.setRawMode(true)
+    stdin.setEncoding('utf8')
+    let typed: string[] = []
+    try {
+      for await (const piece of stdin.iterator({ destroyOnReturn: false })) {
+        for (const character of String(piece)) {
+          if (ENTER.has(character)) return typed.join('')
+          if (character === INTERRUPT) throw invalid('interrupted')
+          typed = BACKSPACE.has(character) ? typed.slice(0, -1) : [...typed, character]
+        }
+      }
+      return typed.join('')
+    } finally {
+      stdin.setRawMode(false)
+      stdin.pause()
+      stderr.write('\n')
+    }
+  },
+}
