@@ -14,7 +14,7 @@ export const TenancyEntry = z.object({
   deniedDNs: set(dn(), { max: 100 }).exactOptional().describe('Never, whatever allowedDNs says.'),
   minRotationPeriod: duration({ minMs: 5000 }).exactOptional().describe('Shortest rotation period of a static role.'),
   maxTTL: duration({ minMs: 1000 }).exactOptional().describe('Longest life of a lease.'),
-  maxRoles: integer({ min: 0, max: 1_000_000 })
+  maxRoles: integer({ min: 1, max: 1_000_000 })
     .exactOptional()
     .describe('How many roles and sets a namespace may have.'),
   freeRoleNames: flag().exactOptional().describe('Whether spec.roleName may be used.'),

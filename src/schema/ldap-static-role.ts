@@ -37,6 +37,7 @@ const Spec = z.object({
 
 const Status = z.object({
   ...statusFields,
+  engineMount: text(512).exactOptional().describe('Path of the mount that holds the role.'),
   engineRoleName: text(512).exactOptional(),
   resolvedDN: text(2048).exactOptional().describe('DN of the entry, as the directory gave it.'),
   credentialVersion: count().exactOptional().describe('Number of the current password; one more with each rotation.'),
@@ -46,7 +47,12 @@ const Status = z.object({
     .exactOptional()
     .describe('Value of the annotation keyturn.dev/rotate-requested-at that was handled last.'),
   secret: z
-    .object({ name: text(253), uid: text(128), mode: choice(['Create', 'Merge']).exactOptional() })
+    .object({
+      name: text(253),
+      uid: text(128),
+      mode: choice(['Create', 'Merge']).exactOptional(),
+      deletionPolicy: choice(['Delete', 'Retain']).exactOptional(),
+    })
     .exactOptional(),
   secretMAC: text(128).exactOptional().describe('Keyed MAC of what the Secret holds.'),
 })

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { choice, duration, flag, integer, text } from './fields.ts'
-import { type Rule, ruled, set } from './resource.ts'
+import { set } from './resource.ts'
 
 const TokenSettings = z.object({
   ttl: duration().exactOptional().describe('Lifetime of a token until it is renewed.'),
@@ -13,17 +13,9 @@ const TokenSettings = z.object({
     .exactOptional()
     .describe('How many requests a token is good for; 0: no limit.'),
   boundCIDRs: set(text(64).min(1), { max: 64 }).exactOptional().describe('Networks that may log in and use the token.'),
-  type: choice(['service', 'batch', 'default']).exactOptional(),
+  type: choice(['service', 'default']).exactOptional(),
 })
 
-export const tokenRules: Rule<z.input<typeof TokenSettings>>[] = [
-  {
-    message: 'a batch token can have neither period nor numUses',
-    cel: "!has(self.type) || self.type != 'batch' || (!has(self.period) && (!has(self.numUses) || self.numUses == 0))",
-    check: ({ type, period, numUses }) => type !== 'batch' || (period === undefined && (numUses ?? 0) === 0),
-  },
-]
-
 /** Settings of the tokens that a login gives. */
-export const tokenSettings = () => ruled(TokenSettings, tokenRules)
+export const tokenSettings = () => TokenSettings
 export type TokenSettings = z.output<typeof TokenSettings>

@@ -1,0 +1,202 @@
+import type { Client } from '../client/client.ts'
+import type { Followed } from '../client/events.ts'
+import type { Clock } from '../lib/clock.ts'
+import { messageOf } from '../lib/errors.ts'
+import type { Logger } from '../lib/log.ts'
+import type { Random } from '../lib/random.ts'
+import { AccessPolicy } from '../schema/access-policy.ts'
+import { KINDS } from '../schema/kinds.ts'
+import { LdapAuth } from '../schema/ldap-auth.ts'
+import { LdapEngine } from '../schema/ldap-engine.ts'
+import { LdapGroupMapping } from '../schema/ldap-group-mapping.ts'
+import { LdapStaticRole } from '../schema/ldap-static-role.ts'
+import { engineAccess } from './access.ts'
+import { accessPolicyReconciler } from './access-policy.ts'
+import { authNameOf, authReconciler } from './ldap-auth.ts'
+import { engineReconciler } from './ldap-engine.ts'
+import { groupMappingReconciler } from './ldap-group-mapping.ts'
+import { staticRoleReconciler } from './ldap-static-role.ts'
+import { openMac } from './mac.ts'
+import { type Reconcile, type ReconcilerDeps, reconcileWith } from './reconcile.ts'
+import { runController } from './runtime/controller.ts'
+import { WorkQueue } from './runtime/queue.ts'
+import type { ResourceRef, Sink, Source } from './source/source.ts'
+
+/*
+ * The operator: custom resources → engine records, engine events → Secrets and statuses. It knows the engine only as a client and the world
+ * only as Source and Sink, so it is the same in a cluster and over a directory of manifests. Invariants: an object is worked on by one
+ * worker at a time; nothing depends on having seen an event (each reconcile compares what is with what should be); whoever waits for
+ * another object is asked again when that one changes. It rotates nothing: the engine owns time.
+ */
+
+export interface ControllerOptions {
+  readonly source: Source
+  readonly sink: Sink
+  readonly client: Client
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly signal: AbortSignal
+  /** Kinds to work on; all when absent. */
+  readonly controllers?: readonly string[]
+  /** Namespace of the Secrets that cluster-scoped kinds may name. */
+  readonly centralNamespace?: string
+  readonly workers?: number
+}
+
+const CENTRAL_NAMESPACE = 'keyturn-system'
+
+/** Runs until `signal` aborts; resolves after the last reconcile has ended. Throws when the source cannot be started. */
+export async function startController(options: ControllerOptions): Promise<void> {
+  const { source, sink, client, clock, random, log, signal, workers = 8 } = options
+  const centralNamespace = options.centralNamespace ?? CENTRAL_NAMESPACE
+  const kinds = KINDS.map(({ kind }) => kind).filter((kind) => options.controllers?.includes(kind) ?? true)
+  const queues = new Map(kinds.map((kind) => [kind, new WorkQueue({ clock, random })]))
+  const owners = new Map<string, ResourceRef>()
+  const uids = new Map<string, string>()
+  const resolved = new Map<string, ReadonlySet<string>>()
+
+  const enqueue: ReconcilerDeps['enqueue'] = (ref, { afterMs } = {}) => {
+    const queue = queues.get(ref.kind)
+    if (afterMs === undefined) queue?.add(keyOf(ref), 1)
+    else queue?.addAfter(keyOf(ref), afterMs, 3)
+  }
+
+  // The feed's place is taken before anything is looked at, so that nothing happens unseen in between.
+  const after = await feedPosition(client, clock, signal)
+  const mac = await openMac({ source, sink, random, namespace: centralNamespace })
+  const deps = {
+    source,
+    sink,
+    engine: engineAccess(client),
+    clock,
+    mac,
+    centralNamespace,
+    enqueue,
+    resolved,
+    isResolved: (engine: string, namespace: string) => resolved.get(engine)?.has(namespace) ?? false,
+  }
+  const reconcilers: Readonly<Record<string, Reconcile>> = {
+    [AccessPolicy.kind]: reconcileWith(accessPolicyReconciler(deps), deps),
+    [LdapEngine.kind]: reconcileWith(engineReconciler(deps), deps),
+    [LdapAuth.kind]: reconcileWith(authReconciler(deps), deps),
+    [LdapGroupMapping.kind]: reconcileWith(groupMappingReconciler(deps), deps),
+    [LdapStaticRole.kind]: reconcileWith(staticRoleReconciler(deps), deps),
+  }
+  const synced = source.start(kinds, onChange, signal)
+  const running = [...queues].map(async ([kind, queue]) => {
+    const reconcile = reconcilers[kind]
+    if (!reconcile) throw new Error(`no reconciler for ${kind}`)
+    await runController(
+      { name: kind, queue, synced, workers, reconcile: (key) => reconcile(refOf(kind, key)) },
+      { clock, log },
+      signal,
+    )
+  })
+  await Promise.all([synced, ...running, followFeed(after)])
+
+  function onChange(ref: ResourceRef, why: 'user' | 'resync'): void {
+    const queue = queues.get(ref.kind)
+    if (queue) {
+      const object = source.get(ref)
+      know(ref, object && `cr:${object.metadata.uid}`)
+      queue.add(keyOf(ref), why === 'user' ? 1 : 3)
+      if (why === 'user') wakeReferrers(ref)
+      return
+    }
+    if (ref.kind === 'Namespace') everything(LdapEngine.kind)
+    if (ref.namespace === centralNamespace) for (const kind of [LdapEngine.kind, LdapAuth.kind]) everything(kind)
+    // An output Secret that somebody changed.
+    if (ref.kind === 'Secret') for (const role of outputOwners(ref)) enqueue(role)
+  }
+
+  /** Remembers which object an owner in the engine is. */
+  function know(ref: ResourceRef, owner: string | undefined): void {
+    const key = `${ref.kind}/${keyOf(ref)}`
+    const before = uids.get(key)
+    if (before !== undefined && before !== owner) owners.delete(before)
+    if (owner === undefined) uids.delete(key)
+    else uids.set(key, owner)
+    if (owner !== undefined) owners.set(owner, ref)
+  }
+
+  /** Whoever names the object looks again: what was applied too early converges by itself. */
+  function wakeReferrers({ kind, name }: ResourceRef): void {
+    const waits = (of: string, refers: (spec: unknown) => boolean) => {
+      for (const { metadata, spec } of source.list(of)) if (refers(spec)) enqueue(refTo(of, metadata))
+    }
+    if (kind === LdapEngine.kind) waits(LdapStaticRole.kind, (spec) => nameIn(spec, 'engineRef') === name)
+    if (kind === LdapAuth.kind) waits(LdapGroupMapping.kind, (spec) => authNameOf(spec) === name)
+  }
+
+  function outputOwners({ namespace, name }: ResourceRef): ResourceRef[] {
+    return source
+      .list(LdapStaticRole.kind, namespace)
+      .filter(({ metadata, spec }) => (nameIn(spec, 'output') ?? metadata.name) === name)
+      .map(({ metadata }) => refTo(LdapStaticRole.kind, metadata))
+  }
+
+  function everything(kind: string): void {
+    for (const { metadata } of source.list(kind)) enqueue(refTo(kind, metadata))
+  }
+
+  async function followFeed(from: number): Promise<void> {
+    await synced
+    let last = from
+    while (!signal.aborted) {
+      try {
+        for await (const followed of client.followEvents(last, signal)) last = heard(followed)
+      } catch (error) {
+        if (signal.aborted) return
+        log.error({ error: messageOf(error) }, 'the event feed cannot be followed; trying again')
+        await clock.sleep(1000, signal).catch(() => undefined)
+      }
+    }
+  }
+
+  /** Returns the number to go on from. */
+  function heard(followed: Followed): number {
+    if (followed.kind === 'gap') {
+      log.warn({ resumeAfter: followed.resumeAfter }, 'events were missed; looking at everything')
+      for (const kind of kinds) everything(kind)
+      return followed.resumeAfter
+    }
+    const { number, owner, path } = followed.event
+    const ref = owners.get(owner)
+    // Only of roles: what else we own changes by our own hand.
+    if (ref && path.startsWith('static-role/')) queues.get(ref.kind)?.add(keyOf(ref), 2)
+    return number
+  }
+}
+
+async function feedPosition(client: Client, clock: Clock, signal: AbortSignal): Promise<number> {
+  for (;;) {
+    try {
+      const answer = await client.read('sys/events', {}, { signal })
+      return Number(answer?.data?.['last'] ?? 0)
+    } catch (error) {
+      if (signal.aborted) throw error
+      // The engine may start a moment later than we do.
+      await clock.sleep(500, signal)
+    }
+  }
+}
+
+function keyOf({ namespace, name }: ResourceRef): string {
+  return namespace === undefined || namespace === '' ? name : `${namespace}/${name}`
+}
+
+function refOf(kind: string, key: string): ResourceRef {
+  const slash = key.indexOf('/')
+  return slash < 0 ? { kind, name: key } : { kind, namespace: key.slice(0, slash), name: key.slice(slash + 1) }
+}
+
+function refTo(kind: string, { name, namespace }: { readonly name: string; readonly namespace?: string }): ResourceRef {
+  return { kind, name, ...(namespace !== undefined && { namespace }) }
+}
+
+/** `spec.<field>.name` of an unparsed spec. */
+function nameIn(spec: unknown, field: string): unknown {
+  const value: unknown = typeof spec === 'object' && spec !== null ? Reflect.get(spec, field) : undefined
+  return typeof value === 'object' && value !== null ? Reflect.get(value, 'name') : undefined
+}

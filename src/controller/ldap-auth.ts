@@ -1,0 +1,136 @@
+import type { Fields } from '../client/transport.ts'
+import { LdapAuth, type LdapAuthSpec } from '../schema/ldap-auth.ts'
+import { LdapGroupMapping } from '../schema/ldap-group-mapping.ts'
+import { statementFor } from './access.ts'
+import { no, type Statement, yes } from './conditions.ts'
+import { connectionFields, decideConfig, resolveReferences } from './directory-config.ts'
+import { ensureMount } from './mount.ts'
+import { kept, type Outcome, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
+
+/** LdapAuth → login mount and its configuration. */
+export function authReconciler(deps: ReconcilerDeps): Reconciler<typeof LdapAuth.spec, typeof LdapAuth.status> {
+  const { source, engine, enqueue, mac, centralNamespace } = deps
+
+  return {
+    kind: LdapAuth,
+    conditions: ['Accepted', 'Synced'],
+    async apply(context) {
+      const { resource, spec, status, as, claim } = context
+      const { name } = resource.metadata
+      const resolved = await resolveReferences(source, centralNamespace, spec)
+      if ('statement' in resolved) return refused(status, resolved.statement)
+      const accepted = yes('Accepted', 'Accepted', 'As declared.')
+      const path = spec.path ?? name
+      try {
+        const wanted = {
+          table: 'auth',
+          path,
+          description: spec.description ?? '',
+          defaultLeaseTtlMs: 0,
+          maxLeaseTtlMs: 0,
+          lockout: lockoutFields(spec),
+        } as const
+        const mount = await ensureMount(engine, as, wanted, status.mountAccessor, claim)
+        if ('statement' in mount) return refused(status, accepted, mount.statement)
+        const config = await engine.read(`auth/${path}/config`, as)
+        const readable = { ...connectionFields(spec, resolved), ...loginFields(spec), ...tokenFields(spec) }
+        const hidden = {
+          client_tls_cert: resolved.clientCert,
+          client_tls_key: resolved.clientKey ?? '',
+          // Read back as what they amount to, so they cannot be compared.
+          userfilter: spec.userFilter ?? '',
+          groupfilter: spec.groupFilter ?? '',
+        }
+        const step = decideConfig(readable, hidden, resolved.bindPassword, { config, applied: status }, mac)
+        if (step.write) await engine.write(`auth/${path}/config`, step.write, as)
+        const wasSynced = status.conditions?.some(({ type, status: is }) => type === 'Synced' && is === 'True') ?? false
+        if (!wasSynced) enqueueMappings(name)
+        return {
+          statements: [accepted, yes('Synced', 'Synced', 'Mount and configuration in the engine are as declared.')],
+          fields: {
+            mountAccessor: mount.accessor,
+            bindSecretMAC: step.bindSecretMAC,
+            configMAC: step.configMAC,
+            mappings: mappingsOf(name).length,
+          },
+        }
+      } catch (error) {
+        const { statement, retry } = statementFor(error)
+        return { ...refused(status, accepted, statement), ...(retry && { retry }) }
+      }
+    },
+
+    async remove({ resource, spec, as }) {
+      const { name } = resource.metadata
+      if (spec?.deletionPolicy !== 'Delete') return undefined
+      const mappings = mappingsOf(name).length
+      if (mappings > 0) return no('Deleting', 'InUse', `${mappings} mappings use this mount: delete them first.`)
+      await engine.delete(`sys/auth/${spec.path ?? name}`, as)
+      return undefined
+    },
+  }
+
+  function mappingsOf(name: string) {
+    return source.list(LdapGroupMapping.kind).filter(({ spec }) => authNameOf(spec) === name)
+  }
+
+  function enqueueMappings(name: string): void {
+    for (const { metadata } of mappingsOf(name)) enqueue({ kind: LdapGroupMapping.kind, name: metadata.name })
+  }
+}
+
+/** The name of the LdapAuth that an unparsed mapping refers to. */
+export function authNameOf(spec: unknown): unknown {
+  const ref: unknown = typeof spec === 'object' && spec !== null ? Reflect.get(spec, 'authRef') : undefined
+  return typeof ref === 'object' && ref !== null ? Reflect.get(ref, 'name') : undefined
+}
+
+/** Absent fields go back to their defaults, for a write keeps what it does not name. */
+function loginFields(spec: LdapAuthSpec): Fields {
+  return {
+    connection_timeout: (spec.connectionTimeout ?? 30_000) / 1000,
+    request_timeout: (spec.requestTimeout ?? 90_000) / 1000,
+    case_sensitive_names: spec.caseSensitiveNames ?? false,
+    binddn: spec.bindDN ?? '',
+    userdn: spec.userDN ?? '',
+    userattr: (spec.userAttr ?? 'cn').toLowerCase(),
+    discoverdn: spec.discoverDN ?? false,
+    deny_null_bind: spec.denyNullBind ?? true,
+    upndomain: spec.upnDomain ?? '',
+    enable_samaccountname_login: spec.enableSamaccountnameLogin ?? false,
+    anonymous_group_search: spec.anonymousGroupSearch ?? false,
+    groupdn: spec.groupDN ?? '',
+    groupattr: spec.groupAttr ?? 'cn',
+    use_token_groups: spec.useTokenGroups ?? true,
+    username_as_alias: spec.usernameAsAlias ?? false,
+    dereference_aliases: spec.dereferenceAliases ?? 'never',
+    max_page_size: spec.maxPageSize ?? 0,
+  }
+}
+
+function tokenFields({ token }: LdapAuthSpec): Fields {
+  return {
+    token_ttl: (token?.ttl ?? 0) / 1000,
+    token_max_ttl: (token?.maxTTL ?? 0) / 1000,
+    token_explicit_max_ttl: (token?.explicitMaxTTL ?? 0) / 1000,
+    token_period: (token?.period ?? 0) / 1000,
+    token_policies: token?.policies?.map((policy) => policy.toLowerCase()) ?? [],
+    token_no_default_policy: token?.noDefaultPolicy ?? false,
+    token_num_uses: token?.numUses ?? 0,
+    token_bound_cidrs: token?.boundCIDRs ?? [],
+    token_type: token?.type ?? 'default',
+  }
+}
+
+function lockoutFields({ lockout }: LdapAuthSpec): Fields {
+  return {
+    lockout_threshold: lockout?.threshold ?? 5,
+    lockout_duration: (lockout?.duration ?? 900_000) / 1000,
+    lockout_counter_reset: (lockout?.counterReset ?? 900_000) / 1000,
+    lockout_disable: lockout?.disabled ?? false,
+  }
+}
+
+function refused(status: object, ...statements: Statement[]): Outcome {
+  return { statements, fields: kept(status) }
+}

@@ -1,0 +1,72 @@
+import { LdapAuth } from '../schema/ldap-auth.ts'
+import { LdapGroupMapping, type LdapGroupMappingSpec } from '../schema/ldap-group-mapping.ts'
+import { no, yes } from './conditions.ts'
+import { kept, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
+
+/** LdapGroupMapping → `auth/<path>/groups/<name>`. */
+export function groupMappingReconciler(
+  deps: ReconcilerDeps,
+): Reconciler<typeof LdapGroupMapping.spec, typeof LdapGroupMapping.status> {
+  const { source, engine, enqueue } = deps
+  return {
+    kind: LdapGroupMapping,
+    conditions: ['Accepted', 'Synced'],
+    async apply({ spec, status, as, claim }) {
+      const path = groupPath(spec)
+      if (path === undefined) {
+        const message = `There is no LdapAuth ${spec.authRef.name}.`
+        return { statements: [no('Accepted', 'AuthNotFound', message)], fields: kept(status) }
+      }
+      const seen = await engine.read(path, as)
+      const owner = String(seen?.['owner'] ?? '')
+      if (seen && owner !== '' && owner !== as.owner)
+        return {
+          statements: [no('Accepted', 'NameConflict', 'Another resource maps this group.')],
+          fields: kept(status),
+        }
+      await claim()
+      // What a group may do is what the manifest says; a mapping made through the API before is replaced, its policies shown in an event.
+      if (!seen || owner === '' || !sameSet(seen['policies'], spec.policies))
+        await engine.write(path, { policies: spec.policies, ...(seen && owner === '' && { adopt: true }) }, as)
+      if (status.engineGroup === undefined) enqueue({ kind: LdapAuth.kind, name: spec.authRef.name }, { afterMs: 2000 })
+      return {
+        statements: [
+          yes('Accepted', 'Accepted', 'As declared.'),
+          yes('Synced', 'Synced', 'The mapping in the engine is as declared.'),
+        ],
+        fields: { engineGroup: path },
+      }
+    },
+    async remove({ spec, status, as }) {
+      const path = status.engineGroup ?? (spec && groupPath(spec))
+      if (path === undefined) return undefined
+      const seen = await engine.read(path, as).catch((error: unknown) => {
+        if (isGone(error)) return undefined
+        throw error
+      })
+      if (seen && seen['owner'] === as.owner) await engine.delete(path, as)
+      if (spec) enqueue({ kind: LdapAuth.kind, name: spec.authRef.name }, { afterMs: 1000 })
+      return undefined
+    },
+  }
+
+  function groupPath({ authRef, groupName }: LdapGroupMappingSpec): string | undefined {
+    const auth = source.get({ kind: LdapAuth.kind, name: authRef.name })
+    if (!auth || auth.metadata.deletionTimestamp) return undefined
+    const path: unknown =
+      typeof auth.spec === 'object' && auth.spec !== null ? Reflect.get(auth.spec, 'path') : undefined
+    return `auth/${typeof path === 'string' ? path : authRef.name}/groups/${groupName}`
+  }
+}
+
+/** Policies are a set: the engine sorts and lower-cases them. */
+function sameSet(seen: unknown, wanted: readonly string[]): boolean {
+  const normal = (names: readonly unknown[]) =>
+    [...new Set(names.map((name) => String(name).trim().toLowerCase()))].sort().join()
+  return Array.isArray(seen) && normal(seen) === normal(wanted)
+}
+
+/** The mount is gone, and the mapping with it. */
+function isGone(error: unknown): boolean {
+  return typeof error === 'object' && error !== null && Reflect.get(error, 'kind') === 'not-found'
+}

@@ -1,0 +1,96 @@
+import type { OutputSecret } from '../schema/output-secret.ts'
+import { no, type Statement } from './conditions.ts'
+import {
+  type Credential,
+  decideOutput,
+  knownUid,
+  outputFailure,
+  outputMac,
+  outputRequest,
+  outputSynced,
+  type WrittenSecret,
+} from './output.ts'
+import type { ReconcilerDeps } from './reconcile.ts'
+import type { Resource } from './source/source.ts'
+
+/** What the status says of the output Secret. */
+export interface OutputState {
+  readonly secret: WrittenSecret | undefined
+  readonly secretMAC: string | undefined
+}
+
+export interface OutputOutcome extends OutputState {
+  readonly statement: Statement | undefined
+}
+
+const NOTHING: OutputOutcome = { secret: undefined, secretMAC: undefined, statement: undefined }
+
+/**
+ * Brings the output Secret to what is declared and known. A Secret that is no longer declared, or has another name now, is removed; an
+ * unknown or empty credential never overwrites one.
+ */
+export async function syncOutput(
+  deps: Pick<ReconcilerDeps, 'source' | 'sink' | 'mac'>,
+  resource: Resource,
+  output: OutputSecret | undefined,
+  credential: Credential | undefined,
+  before: OutputState,
+): Promise<OutputOutcome> {
+  const { source, sink, mac } = deps
+  const namespace = resource.metadata.namespace ?? ''
+  const name = output?.name ?? resource.metadata.name
+  if (before.secret && (!output || before.secret.name !== name)) await removeOutput(deps, namespace, before.secret)
+  if (!output) return NOTHING
+  const written = before.secret?.name === name ? before.secret : undefined
+  if (!credential || credential.password.isEmpty || credential.username === '')
+    return {
+      secret: written,
+      secretMAC: written && before.secretMAC,
+      statement: no('SecretSynced', 'PasswordNotYetKnown', 'The engine does not know the password yet.'),
+    }
+  const seen = source.outputSecret({ namespace, name })
+  const uid = knownUid(name, resource.metadata.uid, written, seen)
+  const request = outputRequest(resource, output, credential, uid)
+  const wantedMac = outputMac(mac, request)
+  const step = decideOutput(request, wantedMac, { secret: written, mac: before.secretMAC }, seen)
+  const remembered = (secretUid: string): OutputOutcome => ({
+    secret: {
+      name,
+      uid: secretUid,
+      ...(output.mode && { mode: output.mode }),
+      ...(output.deletionPolicy && { deletionPolicy: output.deletionPolicy }),
+    },
+    secretMAC: wantedMac,
+    statement: outputSynced(credential.version),
+  })
+  if (step === 'keep' && written) return remembered(written.uid)
+  const answer = await sink.applySecret(request)
+  if (answer.result !== 'written') {
+    if (answer.result === 'not-owned') event(deps, resource, 'Warning', 'SecretNotOwned', answer.message)
+    return { secret: written, secretMAC: undefined, statement: outputFailure(answer) }
+  }
+  if (step === 'correct')
+    event(deps, resource, 'Normal', 'SecretDriftCorrected', `the Secret ${name} was not as we wrote it and is again`)
+  else event(deps, resource, 'Normal', 'SecretWritten', `the Secret ${name} holds version ${credential.version}`)
+  return remembered(answer.uid)
+}
+
+/** Removes what we wrote, unless it shall stay. */
+export async function removeOutput(
+  { sink }: Pick<ReconcilerDeps, 'sink'>,
+  namespace: string,
+  secret: WrittenSecret,
+): Promise<void> {
+  if (secret.deletionPolicy === 'Retain') return
+  await sink.deleteSecret({ namespace, name: secret.name }, secret.uid, secret.mode ?? 'Create')
+}
+
+function event(
+  { sink }: Pick<ReconcilerDeps, 'sink'>,
+  resource: Resource,
+  type: 'Normal' | 'Warning',
+  reason: string,
+  note: string,
+) {
+  sink.event(resource, { type, reason, note, action: 'WriteSecret' })
+}

@@ -1,0 +1,130 @@
+import type { Fields } from '../client/transport.ts'
+import type { LdapStaticRoleSpec } from '../schema/ldap-static-role.ts'
+import { instantOf, numberOf, textOf } from './access.ts'
+import { no, type Statement, yes } from './conditions.ts'
+
+/** A static role as the engine has it. */
+export interface EngineRole {
+  /** Empty when made through the API. */
+  readonly owner: string
+  readonly rotationPeriodMs: number
+  readonly resolvedDN: string
+  /** 0 while no password is known. */
+  readonly credentialVersion: number
+  readonly lastRotation: Date | undefined
+  readonly nextRotation: Date | undefined
+  /** The last failure since the last success. */
+  readonly failure: { readonly class: string; readonly message: string } | undefined
+}
+
+/** Reads the engine's answer. */
+export function engineRole(answer: Readonly<Record<string, unknown>>): EngineRole {
+  const failure: unknown = answer['last_error']
+  const failed = typeof failure === 'object' && failure !== null
+  return {
+    owner: textOf(answer, 'owner'),
+    rotationPeriodMs: numberOf(answer, 'rotation_period') * 1000,
+    resolvedDN: textOf(answer, 'resolved_dn') || textOf(answer, 'dn'),
+    credentialVersion: numberOf(answer, 'credential_version'),
+    lastRotation: instantOf(answer, 'last_service_rotation'),
+    nextRotation: instantOf(answer, 'next_rotation'),
+    failure: failed
+      ? { class: String(Reflect.get(failure, 'class')), message: String(Reflect.get(failure, 'message')) }
+      : undefined,
+  }
+}
+
+export type RoleStep =
+  | { readonly write: Fields; readonly why: 'create' | 'adopt' | 'update' }
+  | { readonly write: undefined }
+  | { readonly refuse: Statement }
+
+/** What to write to the engine so that its role is the declared one. */
+export function decideRole(
+  spec: Pick<LdapStaticRoleSpec, 'username' | 'dn' | 'rotationPeriod' | 'skipImportRotation' | 'adoptionPolicy'>,
+  seen: EngineRole | undefined,
+  owner: string,
+): RoleStep {
+  const period = { rotation_period: spec.rotationPeriod / 1000 }
+  const account = { username: spec.username, ...(spec.dn !== undefined && { dn: spec.dn }) }
+  if (!seen) {
+    const skip = spec.skipImportRotation
+    return {
+      write: { ...account, ...period, ...(skip !== undefined && { skip_import_rotation: skip }) },
+      why: 'create',
+    }
+  }
+  if (seen.owner !== '' && seen.owner !== owner)
+    return {
+      refuse: no('Accepted', 'NameConflict', 'Another resource owns the role of this name in the engine.'),
+    }
+  if (seen.owner === '') {
+    if (spec.adoptionPolicy !== 'Adopt')
+      return {
+        refuse: no(
+          'Synced',
+          'OwnedByApi',
+          'The role was made through the API. Set adoptionPolicy: Adopt to take it over without rotating its password.',
+        ),
+      }
+    return { write: { ...account, ...period, adopt: true }, why: 'adopt' }
+  }
+  return seen.rotationPeriodMs === spec.rotationPeriod ? { write: undefined } : { write: period, why: 'update' }
+}
+
+/** Whether the last due rotation succeeded. The message holds no counter and no clock: it changes only when the matter does. */
+export function credentialStatement(role: EngineRole): Statement {
+  const type = 'CredentialCurrent'
+  if (role.failure) {
+    const { message } = role.failure
+    if (role.failure.class === 'refused' || role.failure.class === 'guard-closed')
+      return no(type, 'BindFailed', message)
+    return no(type, 'RotationFailed', message)
+  }
+  if (role.credentialVersion === 0)
+    return no(
+      type,
+      'PasswordNotYetKnown',
+      'The password is the one that the account had before; it is known after the first rotation.',
+    )
+  return yes(type, role.lastRotation ? 'Rotated' : 'Imported', 'The last rotation that was due succeeded.')
+}
+
+/** What a failed rotation says of the object itself, where it says more than that it failed. */
+export function accountStatement(role: EngineRole): Statement | undefined {
+  if (role.failure?.class === 'not-permitted') return no('Accepted', 'TargetNotPermitted', role.failure.message)
+  if (role.failure?.class === 'absent') return no('Synced', 'EntryNotFound', role.failure.message)
+  return undefined
+}
+
+export interface Claimant {
+  readonly uid: string
+  readonly createdAt: Date
+  readonly username: string
+  readonly dn: string | undefined
+  readonly engineRole: string
+  /** It was told that it may not have the account, so it stands in nobody's way. */
+  readonly refused: boolean
+}
+
+/**
+ * One directory account, one owner: the oldest claimant wins, by uid where two are of one second. Returns the one that is in the way.
+ * What only the directory can tell (two names for one entry) is found by the engine.
+ */
+export function olderClaimant(mine: Claimant, others: readonly Claimant[]): Claimant | undefined {
+  return others.find(
+    (other) => other.uid !== mine.uid && !other.refused && isOlder(other, mine) && claimsSame(other, mine),
+  )
+}
+
+export function claimsSame(one: Claimant, other: Claimant): boolean {
+  const same = (a: string, b: string) => a.toLowerCase() === b.toLowerCase()
+  if (same(one.engineRole, other.engineRole)) return true
+  if (one.dn !== undefined && other.dn !== undefined) return same(one.dn, other.dn)
+  return one.dn === undefined && other.dn === undefined && same(one.username, other.username)
+}
+
+function isOlder(one: Claimant, other: Claimant): boolean {
+  const difference = one.createdAt.getTime() - other.createdAt.getTime()
+  return difference < 0 || (difference === 0 && one.uid < other.uid)
+}
