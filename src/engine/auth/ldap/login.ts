@@ -12,7 +12,7 @@ import { type Effective, effective, nameKey } from './effective.ts'
 import { policiesOf } from './grants.ts'
 import type { Lockout } from './lockout.ts'
 import { configKind } from './records.ts'
-import { describeUser, findUser, type User } from './user.ts'
+import { describeUser, findUser, type LookUp, type User } from './user.ts'
 
 /**
  * `login/:username` (CONTRACT 7.4 to 7.6): find the user, prove the password by one bind, look up her groups, grant what they bring. A wrong
@@ -49,7 +49,9 @@ async function login(
   if (password.isEmpty && now.denyNullBind)
     throw invalid('password cannot be of zero length when passwordless binds are denied')
 
-  const user = await deps.guard.run(mount.id, () => prove(deps, now, username, password, call))
+  const user = await deps.guard.run(mount.id, (connect) =>
+    prove({ ...deps, connect, signal: call.signal, warn: call.warn }, now, username, password),
+  )
   if (!user) {
     await deps.lockout.failed(mount, counter)
     throw invalid(REFUSED)
@@ -59,25 +61,17 @@ async function login(
 }
 
 /** Finds the user and binds as her; `undefined` when there is no such user or the password is wrong. */
-async function prove(
-  deps: LdapAuthDeps,
-  now: Effective,
-  username: string,
-  password: Secret,
-  call: Pick<Call, 'signal' | 'warn'>,
-): Promise<User | undefined> {
-  const { door } = deps
-  const { signal } = call
-  const found = await findUser(door, now, username, signal)
+async function prove(lookUp: LookUp, now: Effective, username: string, password: Secret): Promise<User | undefined> {
+  const found = await findUser(lookUp, now, username)
   if (!found) return undefined
   const identity = { name: found.bindName, password }
   if (now.service || password.isEmpty) {
-    const accepted = await door.verify(now.settings, identity, signal, { allowUnauthenticated: !now.denyNullBind })
-    if (!accepted) return undefined
-    return describeUser(door, now, username, found, call)
+    const options = { allowUnauthenticated: !now.denyNullBind }
+    const accepted = await lookUp.door.verify(now.settings, identity, lookUp.signal, options)
+    return accepted ? describeUser(lookUp, now, username, found) : undefined
   }
   try {
-    return await describeUser(door, now, username, found, call, identity)
+    return await describeUser(lookUp, now, username, found, identity)
   } catch (error) {
     if (isDirectoryError(error) && error.class === 'bind-refused') return undefined
     throw error
@@ -118,11 +112,11 @@ export async function renewLdapLogin(
 ): Promise<Login> {
   const now = await requireConfig(deps, mount)
   const { username = '', password } = renewal
-  const call = { signal, warn: () => undefined }
-  const user = await deps.guard.run(mount.id, async () => {
-    if (password !== undefined) return prove(deps, now, username, new Secret(password), call)
-    const found = await findUser(deps.door, now, username, signal)
-    return found && describeUser(deps.door, now, username, found, call)
+  const user = await deps.guard.run(mount.id, async (connect) => {
+    const lookUp = { ...deps, connect, signal, warn: () => undefined }
+    if (password !== undefined) return prove(lookUp, now, username, new Secret(password))
+    const found = await findUser(lookUp, now, username)
+    return found && describeUser(lookUp, now, username, found)
   })
   if (!user) throw invalid(REFUSED)
   return grant(deps, mount, now, username, user, { ...(password !== undefined && { password }) })

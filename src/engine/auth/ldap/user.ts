@@ -1,5 +1,5 @@
 import { invalid } from '../../../lib/errors.ts'
-import type { Call } from '../../backend.ts'
+import type { Connect } from '../../account/guard.ts'
 import type { BindIdentity, DirectoryDoor, Entry, Session } from '../../directory/directory.ts'
 import { escapeDnValue } from '../../directory/dn.ts'
 import { equals, type Filter, or, parseFilter } from '../../directory/filter.ts'
@@ -21,19 +21,29 @@ interface Found {
   readonly entry?: Entry
 }
 
+/** What a login needs of the directory. `connect` is the guard's: a refused password of the service is not presented many times over. */
+export interface LookUp {
+  readonly door: DirectoryDoor
+  readonly connect: Connect
+  readonly signal: AbortSignal
+  warn(text: string): void
+}
+
 /** Derives the name to bind with (CONTRACT 7.4, step 3); `undefined` when a search finds none or several. */
 export async function findUser(
-  door: DirectoryDoor,
+  { door, connect, signal }: LookUp,
   now: Effective,
   username: string,
-  signal: AbortSignal,
 ): Promise<Found | undefined> {
   if (now.service || now.discoverDN) {
     const searcher = now.service ?? { ...ANONYMOUS, name: now.bindDN }
-    return door.withSession(now.settings, searcher, signal, async (session) => {
-      const entry = await searchOne(session, now, userFilter(now, username))
-      return entry && { bindName: entry.dn, entry }
-    })
+    return connect((bound) =>
+      door.withSession(now.settings, searcher, signal, async (session) => {
+        bound()
+        const entry = await searchOne(session, now, userFilter(now, username))
+        return entry && { bindName: entry.dn, entry }
+      }),
+    )
   }
   if (now.upnDomain !== '') return { bindName: `${escapeDnValue(username)}@${now.upnDomain}` }
   return { bindName: `${now.userAttr}=${escapeDnValue(username)},${now.userDN}` }
@@ -44,30 +54,29 @@ export async function findUser(
  * bind proves the password), or anonymously where there is neither.
  */
 export async function describeUser(
-  door: DirectoryDoor,
+  { door, signal, warn }: LookUp,
   now: Effective,
   username: string,
   found: Found,
-  call: Pick<Call, 'signal' | 'warn'>,
   asUser?: BindIdentity,
 ): Promise<User> {
-  const { signal } = call
   const identity = asUser ?? now.service ?? ANONYMOUS
-  const fresh = asUser !== undefined
-  return door.withSession(
-    now.settings,
-    identity,
-    signal,
-    async (session) => {
-      const entry = await entryOf(session, now, username, found)
-      const who = { dn: entry?.dn ?? found.bindName, username, entry }
-      const groups = now.anonymousGroupSearch
-        ? await door.withSession(now.settings, ANONYMOUS, signal, (nobody) => findGroups(nobody, now, who, call.warn))
-        : await findGroups(session, now, who, call.warn)
-      return { dn: who.dn, alias: aliasOf(now, username, entry), groups }
-    },
-    { fresh },
-  )
+  const read = async (session: Session) => {
+    const entry = await entryOf(session, now, username, found)
+    const who = { dn: entry?.dn ?? found.bindName, username, entry }
+    const groups = now.anonymousGroupSearch ? undefined : await findGroups(session, now, who, warn)
+    return { who, groups, alias: aliasOf(now, username, entry) }
+  }
+  const { who, groups, alias } = await door.withSession(now.settings, identity, signal, read, {
+    fresh: asUser !== undefined,
+  })
+  return {
+    dn: who.dn,
+    alias,
+    groups:
+      groups ??
+      (await door.withSession(now.settings, ANONYMOUS, signal, (nobody) => findGroups(nobody, now, who, warn))),
+  }
 }
 
 async function entryOf(session: Session, now: Effective, username: string, found: Found): Promise<Entry | undefined> {
