@@ -488,6 +488,8 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
     if (result.result !== 'written') throw new Error(result.result)
     expect(source.outputSecret(out)).toMatchObject({ uid: result.uid, managedKeys: ['password'] })
     await sink.writeStatus(resource, { observedGeneration: 1 })
+    // Seen at once, whether the watch has brought it or not.
+    expect(source.get(ref)?.status).toEqual({ observedGeneration: 1 })
     const writes = () =>
       cluster.audit().filter((r) => r.verb === 'patch' && r.requestURI.includes(`${namespace}/widgets/one/status`))
     await sink.writeStatus(resource, { observedGeneration: 1 })

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { TestClock } from '../../../test/support/test-clock.ts'
-import { unavailable } from '../../lib/errors.ts'
+import { denied, unavailable } from '../../lib/errors.ts'
 import { createLogger } from '../../lib/log.ts'
 import { systemRandom } from '../../lib/random.ts'
 import { type ReconcileResult, runController } from './controller.ts'
@@ -55,6 +55,19 @@ test('what fails is tried again, less and less often, and then as fresh', async 
     expect(wait).toBeLessThanOrEqual(1_500 * 2 ** i)
   }
   expect(errors).toHaveLength(3)
+})
+
+test('what trying again cannot help is not tried hotly', async () => {
+  let runs = 0
+  const { clock, queue } = controllerWith(async () => {
+    runs += 1
+    throw denied('the controller may not')
+  })
+  queue.add('ns/a')
+  await clock.advance(299_000)
+  expect(runs).toBe(1)
+  await clock.advance(1_000)
+  expect(runs).toBe(2)
 })
 
 test('a key is looked at again when its reconcile said so', async () => {

@@ -1,7 +1,11 @@
 import type { Clock } from '../../lib/clock.ts'
 import { AppError, messageOf } from '../../lib/errors.ts'
 import type { Logger } from '../../lib/log.ts'
+import { outcomeOf } from './outcome.ts'
 import type { WorkQueue } from './queue.ts'
+
+/** What trying again cannot help is still looked at now and then: missing rights, say, are given without a change of the object. */
+const STALLED_MS = 300_000
 
 /** What a reconcile asks for. Without a time the key rests until something changes or the slow resync comes. */
 export interface ReconcileResult {
@@ -14,7 +18,7 @@ export interface ControllerOptions {
   readonly queue: WorkQueue
   /** Workers begin when this resolves: no decision is made on half a picture. */
   readonly synced: Promise<void>
-  /** Brings one object to what it should be; must be repeatable at any point. Throws to be tried again with back-off. */
+  /** Brings one object to what it should be; must be repeatable at any point. Throws to be tried again (`outcome.ts`). */
   readonly reconcile: (key: string, signal: AbortSignal) => Promise<ReconcileResult | undefined>
   readonly workers?: number
   /** How long work under way may go on after the stop. */
@@ -24,7 +28,8 @@ export interface ControllerOptions {
 
 /**
  * Runs `workers` over the queue until `signal` aborts; resolves after the last reconcile has ended. Two workers never work on one
- * key. A reconcile that throws is logged once and tried again: 1 s later, doubling up to 5 min.
+ * key. A reconcile that throws is logged once and tried again: 1 s later, doubling up to 5 min; after 5 min at once where the error
+ * says that trying again does not help.
  */
 export async function runController(
   options: ControllerOptions,
@@ -65,11 +70,13 @@ export async function runController(
       log.debug({ controller: name, key, ms }, 'reconciled')
       options.onOutcome?.({ key, ms })
     } catch (error) {
-      const waitMs = queue.retry(key)
+      const { reason, retry } = outcomeOf(error)
+      const waitMs = retry === 'backoff' ? queue.retry(key) : STALLED_MS
+      if (retry === 'stalled') queue.addAfter(key, STALLED_MS, 3)
       const ms = clock.monotonicMs() - startedMs
       // What nobody foresaw is our bug and needs its stack; what was foreseen needs its words.
       if (error instanceof AppError)
-        log.warn({ controller: name, key, error: messageOf(error), waitMs }, 'reconcile failed')
+        log.warn({ controller: name, key, reason, error: messageOf(error), waitMs }, 'reconcile failed')
       else log.error({ controller: name, key, err: error, waitMs }, 'reconcile failed unexpectedly')
       options.onOutcome?.({ key, ms, error })
     } finally {

@@ -3,7 +3,7 @@ import { EventRecorder, type Reporter } from '../runtime/events.ts'
 import { addFinalizer, removeFinalizer } from '../runtime/finalizer.ts'
 import { apiVersionOf, keyOf, type ResourceType } from '../runtime/kube-object.ts'
 import { SecretWriter } from '../runtime/secret-writer.ts'
-import { applyStatus, canonical } from '../runtime/status.ts'
+import { applyStatus, sameJson } from '../runtime/status.ts'
 import { type ClusterDeps, ClusterSource, type ClusterSourceOptions } from './cluster.ts'
 import { OwnWrites } from './own-writes.ts'
 import type { EventNote, NamespacedName, Resource, SecretWriteRequest, SecretWriteResult, Sink } from './source.ts'
@@ -25,10 +25,8 @@ export function clusterPair(
   deps: Omit<ClusterDeps, 'writes'>,
 ): { readonly source: ClusterSource; readonly sink: ClusterSink } {
   const writes = new OwnWrites()
-  return {
-    source: new ClusterSource(options, { ...deps, writes }),
-    sink: new ClusterSink(options, { ...deps, writes }),
-  }
+  const source = new ClusterSource(options, { ...deps, writes })
+  return { source, sink: new ClusterSink(options, source, { ...deps, writes }) }
 }
 
 /** Results into the cluster, all by server-side apply: one manager each for Secrets, status and finalizers. */
@@ -37,11 +35,11 @@ export class ClusterSink implements Sink {
   readonly #deps: ClusterDeps
   readonly #secrets: SecretWriter
   readonly #events: EventRecorder
-  /** The status we wrote last to each object, until the source has it. */
-  readonly #written = new Map<string, string>()
+  readonly #source: Pick<ClusterSource, 'get'>
 
-  constructor(options: ClusterOptions, deps: ClusterDeps) {
+  constructor(options: ClusterOptions, source: Pick<ClusterSource, 'get'>, deps: ClusterDeps) {
     this.#options = options
+    this.#source = source
     this.#deps = deps
     this.#secrets = new SecretWriter(deps.client, { manager: options.secretManager, ownerLabel: options.ownerLabel })
     this.#events = new EventRecorder(deps, options.reporter)
@@ -68,16 +66,14 @@ export class ClusterSink implements Sink {
 
   async writeStatus(resource: Resource, status: unknown): Promise<void> {
     const { uid } = resource.metadata
-    const next = canonical(status)
-    const seen = canonical(resource.status ?? {})
-    // Our own last write counts until the source has brought it; from then on somebody else's change counts.
-    if (this.#written.get(uid) === seen) this.#written.delete(uid)
-    if (next === (this.#written.get(uid) ?? seen)) return
+    // The source knows our last write even before the watch brings it; the resource in hand may be from before.
+    const seen = this.#source.get({ kind: resource.kind, ...named(resource) })
+    const before = seen?.metadata.uid === uid ? seen.status : resource.status
+    if (sameJson(status, before ?? {})) return
     this.#fence()
     const type = this.#typeOf(resource.kind)
     const done = await applyStatus(this.#deps.client, type, resource.metadata, status, this.#options.statusManager)
-    if (done) this.#written.set(uid, next)
-    else this.#written.delete(uid)
+    if (done) this.#deps.writes.noteStatus(uid, done.resourceVersion, status)
   }
 
   async addFinalizer(resource: Resource, name: string): Promise<void> {
@@ -90,13 +86,13 @@ export class ClusterSink implements Sink {
   async removeFinalizer(resource: Resource, name: string): Promise<void> {
     this.#fence()
     await removeFinalizer(this.#deps.client, this.#typeOf(resource.kind), resource.metadata, name)
-    this.#written.delete(resource.metadata.uid)
+    this.#deps.writes.forgetStatus(resource.metadata.uid)
   }
 
   event(resource: Resource, event: EventNote): void {
-    const { name, namespace, uid } = resource.metadata
     const apiVersion = apiVersionOf(this.#typeOf(resource.kind))
-    this.#events.record({ apiVersion, kind: resource.kind, name, uid, ...(namespace && { namespace }) }, event)
+    const { uid } = resource.metadata
+    this.#events.record({ apiVersion, kind: resource.kind, uid, ...named(resource) }, event)
   }
 
   /** Resolves when the events recorded so far are written. */
@@ -114,4 +110,8 @@ export class ClusterSink implements Sink {
     if (!type) throw notFound(`kind ${kind} is unknown`)
     return type
   }
+}
+
+function named({ metadata: { name, namespace } }: Resource): { name: string; namespace?: string } {
+  return { name, ...(namespace && { namespace }) }
 }

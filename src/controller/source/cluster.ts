@@ -84,7 +84,12 @@ export class ClusterSource implements Source {
       const type = this.#options.types.find((known) => known.kind === kind)
       if (!type) throw new Error(`kind ${kind} is unknown to the cluster source`)
       const informers = this.#spread(type).map((namespace) => this.#informer({ type, namespace }))
-      for (const informer of informers) reportKind(informer, onChange)
+      for (const informer of informers) {
+        informer.onChange(({ type, object }) => {
+          if (type === 'deleted' && object.metadata.uid) this.#deps.writes.forgetStatus(object.metadata.uid)
+        })
+        reportKind(informer, onChange)
+      }
       this.#kinds.set(kind, informers)
     }
     this.#secrets = this.#spread(SECRETS).map((namespace) => this.#outputSecrets(namespace, onChange))
@@ -111,7 +116,7 @@ export class ClusterSource implements Source {
     const key = keyOf(ref)
     for (const informer of this.#kinds.get(ref.kind) ?? []) {
       const object = informer.store.get(key)
-      if (object) return resourceOf(ref.kind, object)
+      if (object) return this.#resource(ref.kind, object)
     }
     return undefined
   }
@@ -119,7 +124,7 @@ export class ClusterSource implements Source {
   list(kind: string, namespace?: string): readonly Resource[] {
     const objects = (this.#kinds.get(kind) ?? []).flatMap((informer) => [...informer.store.values()])
     const wanted = namespace === undefined ? objects : objects.filter((o) => o.metadata.namespace === namespace)
-    return wanted.map((object) => resourceOf(kind, object))
+    return wanted.map((object) => this.#resource(kind, object))
   }
 
   async namespaceLabels(name: string): Promise<Readonly<Record<string, string>> | undefined> {
@@ -163,6 +168,12 @@ export class ClusterSource implements Source {
     // The cache may be a moment behind, so that "absent" is asked of the server.
     const cached = this.#namespaces?.state === 'synced' ? this.#namespaces.store.get(name) : undefined
     return cached ?? this.#deps.client.get(NAMESPACES, { name }, { metadataOnly: true })
+  }
+
+  #resource(kind: string, object: KubeObject): Resource {
+    const { uid = '', resourceVersion } = object.metadata
+    const own = this.#deps.writes.statusAfter(uid, resourceVersion)
+    return resourceOf(kind, own ? { ...object, status: own.status } : object)
   }
 
   #spread(type: ResourceType): readonly (string | typeof allNamespaces)[] {

@@ -7,10 +7,12 @@ interface Write {
 }
 
 /**
- * What we wrote to output Secrets last, so that the watch's echo of our own writes is not taken for somebody's change, and so that
+ * What we wrote last, so that the watch's echo of our own writes to Secrets is not taken for somebody's change, and so that
  * a look right after a write sees it before the watch has brought it.
  */
 export class OwnWrites {
+  /** By the uid of the resource, until the watch has caught up. */
+  readonly #statuses = new Map<string, { readonly resourceVersion: string; readonly status: unknown }>()
   readonly #last = new Map<string, Write>()
   readonly #underWay = new Map<string, Promise<unknown>>()
 
@@ -42,6 +44,22 @@ export class OwnWrites {
   newerThan(key: string, resourceVersion: string | undefined): OutputSecretMeta | undefined {
     const last = this.#last.get(key)
     return last && compareVersions(last.resourceVersion, resourceVersion) > 0 ? last.meta : undefined
+  }
+
+  noteStatus(uid: string, resourceVersion: string, status: unknown): void {
+    this.#statuses.set(uid, { resourceVersion, status })
+  }
+
+  /** The status that we wrote after this version of the resource, if we did. */
+  statusAfter(uid: string, resourceVersion: string | undefined): { readonly status: unknown } | undefined {
+    const own = this.#statuses.get(uid)
+    if (own && compareVersions(own.resourceVersion, resourceVersion) > 0) return own
+    this.#statuses.delete(uid)
+    return undefined
+  }
+
+  forgetStatus(uid: string): void {
+    this.#statuses.delete(uid)
   }
 
   /** The Secret ended at this version: forget what we wrote before. */
