@@ -120,3 +120,15 @@ async function untilOpen(host: string, port: number, child: ChildProcess): Promi
     await sleep(10)
   }
 }
+
+/** Whether the directory accepts this name and password, asked by its own client tool. */
+export async function binds(slapd: Pick<Slapd, 'url'>, dn: string, password: string): Promise<boolean> {
+  try {
+    await exec('ldapwhoami', ['-x', '-H', slapd.url, '-D', dn, '-w', password, '-o', 'nettimeout=5'])
+    return true
+  } catch (error) {
+    // 49: invalid credentials; anything else is no answer to the question.
+    if (error instanceof Error && 'code' in error && error.code === 49) return false
+    throw error
+  }
+}
