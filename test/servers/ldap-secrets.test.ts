@@ -4,12 +4,17 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { accountDue, NEW_ACCOUNT } from '../../src/engine/account/account.ts'
+import { accountKind, type StaticRoleRecord, staticRoleKind } from '../../src/engine/secrets/ldap/records.ts'
 import { createMemoryDriver } from '../../src/engine/storage/memory.ts'
+import { setRestoreMark } from '../../src/engine/storage/restore-mark.ts'
 import { openSqliteDriver } from '../../src/engine/storage/sqlite.ts'
+import { put } from '../../src/engine/storage/store.ts'
 import { tenancyBody, writeTenancy } from '../../src/engine/tenancy/table.ts'
 import { type LdapEngine, MOUNT, startLdapEngine, tenant, text } from '../support/ldap-engine.ts'
 import { LDAP_REFUSALS } from '../support/refusals-ldap.ts'
 import { type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
+import { TestClock } from '../support/test-clock.ts'
 
 const exec = promisify(execFile)
 const MANAGER = `cn=svc-manager,ou=services,${SUFFIX}`
@@ -337,7 +342,7 @@ describe('static roles', () => {
   })
   afterEach(() => engine[Symbol.asyncDispose]())
 
-  test('an import without rotation leaves the password, asks no directory, and does not rotate at a restart', async () => {
+  test('an import without rotation leaves the password and asks no directory', async () => {
     await engine.write('config', { url: 'ldap://127.0.0.1:1' })
     await engine.write('static-role/x', { username: 'imported', rotation_period: '1h', skip_import_rotation: true })
     const cred = await engine.read('static-cred/x')
@@ -351,9 +356,103 @@ describe('static roles', () => {
     expect(Number(cred['ttl'])).toBeGreaterThan(3590)
     const role = await engine.read('static-role/x')
     expect(role).not.toHaveProperty('last_vault_rotation')
+  })
+
+  test('an imported role is rotated when its period ends, and not by a restart', async () => {
+    const uid = await account('imported')
+    const clock = new TestClock(new Date())
+    const file = join(scratch, 'restart.db')
+    {
+      await using before = await startLdapEngine({ driver: openSqliteDriver(file), clock })
+      await before.write('config', config())
+      await before.write('static-role/x', { username: uid, rotation_period: '1h', skip_import_rotation: true })
+    }
+    await using after = await startLdapEngine({ driver: openSqliteDriver(file), clock })
+    const role = await after.read('static-role/x')
+    after.start()
+    await clock.advance(3_590_000)
+    expect(await after.read('static-role/x')).toEqual(role)
+    expect(await binds(dnOf(uid), `${uid}-secret`)).toBe(true)
+    await clock.advance(11_000)
+    await until(async () => (await after.read('static-role/x'))['credential_version'] === 1)
+    expect(await binds(dnOf(uid), text((await after.read('static-cred/x'))['password']))).toBe(true)
+  })
+
+  /** What a server leaves behind that dies in the middle of a creation. */
+  const leave = async (username: string, due: Date) => {
+    const record: StaticRoleRecord = {
+      id: 'left',
+      username,
+      rotationPeriodMs: 60_000,
+      skippedImport: false,
+      creating: true,
+      accounts: [`name:${username}`],
+      nextRotation: new Date(Date.now() + 60_000),
+      account: NEW_ACCOUNT,
+    }
+    await engine.store.commit([
+      put(staticRoleKind, `${MOUNT.id}/left`, record, { expected: 0, due: accountDue(MOUNT.id, NEW_ACCOUNT, due) }),
+      put(accountKind, `${MOUNT.id}/name:${username}`, { role: 'left', id: 'left' }, { expected: 0 }),
+    ])
+  }
+
+  test('a creation that did not end is invisible; asked for again it ends, asked for otherwise it waits', async () => {
+    const uid = await account('left-1')
+    await leave(uid, new Date(Date.now() + 60_000))
+    expect((await engine.request('read', 'static-role/left')).reply).toBeUndefined()
+    expect(await keys('static-role')).toEqual([])
+    await expect(engine.read('static-cred/left')).rejects.toEqual(refusedAs('invalid', 'unknown role'))
+    await expect(engine.write('rotate-role/left')).rejects.toEqual(refusedAs('invalid', "role doesn't exist"))
+    await expect(engine.write('static-role/left', { username: 'other', rotation_period: 60 })).rejects.toEqual(
+      refusedAs('unavailable', 'has not ended yet'),
+    )
+    await engine.write('static-role/left', { username: uid, rotation_period: 60, skip_import_rotation: false })
+    expect(await binds(dnOf(uid), text((await engine.read('static-cred/left'))['password']))).toBe(true)
+    expect(await keys('static-role')).toEqual(['left'])
+  })
+
+  test('a creation that ended in the background is confirmed to whoever asks for it again, once', async () => {
+    const uid = await account('left-2')
+    await leave(uid, new Date())
     engine.start()
-    await new Promise((resolve) => setTimeout(resolve, 300))
-    expect(await engine.read('static-role/x')).toEqual(role)
+    await until(async () => (await engine.request('read', 'static-role/left')).reply !== undefined)
+    const asked = { username: uid, rotation_period: 60, skip_import_rotation: false }
+    await expect(engine.write('static-role/left', { ...asked, rotation_period: 61 })).rejects.toEqual(
+      refusedAs('invalid', 'skip_import_rotation'),
+    )
+    await engine.write('static-role/left', asked)
+    await expect(engine.write('static-role/left', asked)).rejects.toEqual(refusedAs('invalid', 'skip_import_rotation'))
+    expect(await engine.read('static-role/left')).toMatchObject({ credential_version: 1 })
+  })
+
+  test('after a restore a password is proven by a bind before it is served, and turned anew when it is outdated', async () => {
+    const [good, old] = [await account('restored-1'), await account('restored-2')]
+    await engine.write('static-role/good', { username: good, rotation_period: '1h' })
+    await engine.write('static-role/old', { username: old, rotation_period: '1h' })
+    const before = text((await engine.read('static-cred/good'))['password'])
+    await exec('ldappasswd', [
+      '-x',
+      '-H',
+      slapd.url,
+      '-D',
+      `cn=admin,${SUFFIX}`,
+      '-w',
+      'admin-secret',
+      '-s',
+      'later',
+      dnOf(old),
+    ])
+    const file = join(scratch, 'restored.db')
+    await engine.store.snapshot(file)
+    await using after = await startLdapEngine({ driver: openSqliteDriver(file) })
+    await after.store.commit([setRestoreMark(new Date())])
+    await after.write('config', { url: 'ldap://127.0.0.1:1' })
+    await expect(after.read('static-cred/good')).rejects.toMatchObject({ kind: 'unavailable' })
+    await after.write('config', { url: slapd.url })
+    expect(text((await after.read('static-cred/good'))['password'])).toBe(before)
+    const turned = await after.read('static-cred/old')
+    expect(turned).toMatchObject({ credential_version: 2 })
+    expect(await binds(dnOf(old), text(turned['password']))).toBe(true)
   })
 
   test('the default of the mount decides where a role does not say', async () => {

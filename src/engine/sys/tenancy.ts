@@ -23,8 +23,10 @@ export function tenancyRoutes(deps: { readonly mounts: () => MountTable; readonl
       },
       async write(call) {
         const mount = await require(call)
+        const { entries } = call.fields
+        if (!entries) throw invalid('entries is required; an empty list lets no tenant in')
         await deps.store.commit([
-          writeTenancy(mount.id, { entries: call.fields.entries ?? [] }),
+          writeTenancy(mount.id, { entries }),
           publish({ type: 'tenancy-write', mount: mount.path, path: '' }),
         ])
         return undefined

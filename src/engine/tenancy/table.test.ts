@@ -21,8 +21,11 @@ test('what is written comes back, durations in seconds', () => {
   })
 })
 
+test('a request without a table is read as one', () => {
+  expect(tenancyBody.parse({})).toEqual({ value: {}, unknown: [] })
+})
+
 test.each([
-  [undefined, 'entries: must be a list'],
   ['x', 'entries: must be a list'],
   [[7], 'entries[0] must be an object'],
   [[{ ...whole, principals: [] }], 'entries[0].principals must name'],

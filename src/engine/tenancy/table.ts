@@ -69,6 +69,7 @@ export const tenancyBody: WireBody<{ entries: TenancyEntry[] }> = {
   names: ['entries'],
   parse(given) {
     const { entries, ...rest } = given
+    if (entries === undefined || entries === null) return { value: {}, unknown: Object.keys(rest) }
     if (!Array.isArray(entries) || entries.length > ENTRY_LIMIT)
       throw invalid(`field validation failed: entries: must be a list of at most ${ENTRY_LIMIT} entries`)
     return { value: { entries: entries.map(parseEntry) }, unknown: Object.keys(rest) }

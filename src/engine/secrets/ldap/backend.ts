@@ -3,11 +3,13 @@ import type { Logger } from '../../../lib/log.ts'
 import type { Random } from '../../../lib/random.ts'
 import { accountDue, isTurning } from '../../account/account.ts'
 import type { DirectoryGuard } from '../../account/guard.ts'
+import { isProven, proveRestored } from '../../account/restored.ts'
 import { createRotationWorker } from '../../account/rotation-worker.ts'
 import type { AccountTurner } from '../../account/turn.ts'
 import type { Backend, Mount } from '../../backend.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
 import { VersionConflict } from '../../storage/driver.ts'
+import { type RestoreMark, readRestoreMark } from '../../storage/restore-mark.ts'
 import { put, type RecordKind, remove, type Store } from '../../storage/store.ts'
 import { forgetTenancy } from '../../tenancy/table.ts'
 import { configRoute } from './config.ts'
@@ -21,7 +23,7 @@ import {
   tenantKind,
 } from './records.ts'
 import { rotateRoleRoute } from './rotate-role.ts'
-import { staticCredRoute } from './static-cred.ts'
+import { type RestoredAccounts, staticCredRoute } from './static-cred.ts'
 import { staticRoleRoute } from './static-role.ts'
 import { staticRoleHost } from './static-role-host.ts'
 
@@ -79,12 +81,32 @@ export function createLdapSecretsBackend(deps: {
     wake()
   }
 
+  // A store is restored only while no server runs on it.
+  let mark: Promise<RestoreMark | undefined> | undefined
+  const readMark = (): Promise<RestoreMark | undefined> => {
+    mark ??= readRestoreMark(store).then(
+      (stored) => stored?.value,
+      (error: unknown) => {
+        mark = undefined
+        throw error
+      },
+    )
+    return mark
+  }
+  const restored: RestoredAccounts = {
+    isProven: async (account) => isProven(account, await readMark()),
+    async prove(mount, name, signal) {
+      const host = staticRoleHost({ store, random }, mount, name)
+      await proveRestored({ door, guard, turner, clock, log }, host, await readMark(), signal)
+    },
+  }
+
   return {
     type: 'ldap',
     routes: [
       configRoute({ store, changed }),
       staticRoleRoute({ store, door, guard, turner, clock, random, wake }),
-      staticCredRoute({ store, clock, isProven: () => true }),
+      staticCredRoute({ store, clock, restored }),
       rotateRoleRoute({ store, random, turner, wake }),
     ],
     workers: [worker],
