@@ -20,6 +20,13 @@ export async function openEngineStore(
 
 /** The driver as seen by a process that is killed at its commit number `last + 1`: nothing reaches the store from then on. */
 export function killedAfter(driver: StorageDriver, last: number): StorageDriver {
+  return beforeCommits(driver, async (number) => {
+    if (number > last) throw new Error('killed')
+  })
+}
+
+/** The driver, but `hook` runs to its end before each commit, which has the number told (from 1). */
+export function beforeCommits(driver: StorageDriver, hook: (number: number) => Promise<void>): StorageDriver {
   let commits = 0
   return {
     get: (key) => driver.get(key),
@@ -32,7 +39,7 @@ export function killedAfter(driver: StorageDriver, last: number): StorageDriver 
     [Symbol.asyncDispose]: () => driver[Symbol.asyncDispose](),
     async commit(changes) {
       commits += 1
-      if (commits > last) throw new Error('killed')
+      await hook(commits)
       return driver.commit(changes)
     },
   }

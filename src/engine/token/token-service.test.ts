@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it, test } from 'vitest'
-import { killedAfter, openEngineStore } from '../../../test/support/engine-store.ts'
+import { beforeCommits, killedAfter, openEngineStore } from '../../../test/support/engine-store.ts'
 import { TestClock } from '../../../test/support/test-clock.ts'
 import { unavailable } from '../../lib/errors.ts'
 import { createLogger } from '../../lib/log.ts'
@@ -541,17 +541,41 @@ describe('the end of a token', () => {
     }
   })
 
-  it('does not miss a child that is made at the same moment', async () => {
-    for (let i = 0; i < 20; i++) {
-      const parent = (await logIn()).clientToken
-      const { key } = await live(parent)
-      const [made] = await Promise.allSettled([
-        ...Array.from({ length: 5 }, () => tokens.create(key, wish, tokenMount, 'p')),
-        tokens.revokeTree(key),
-      ])
-      if (made?.status === 'rejected') expect(made.reason).toMatchObject({ kind: 'denied' })
-      expect(await recordsOf('token')).toBe(0)
-    }
+  it('refuses a child to a parent that ends at the same moment', async () => {
+    const parent = (await logIn()).clientToken
+    const { key } = await live(parent)
+    // The parent is alive when it is judged, and dead when the child would be written.
+    const slow = await serviceOver(
+      beforeCommits(driver, async (number) => {
+        if (number === 1) await tokens.revokeTree(key)
+      }),
+    )
+    await expect(slow.create(key, wish, tokenMount, 'p')).rejects.toMatchObject({ kind: 'denied' })
+    expect(await recordsOf('token')).toBe(0)
+  })
+
+  it('finds a child that is made while others are taken', async () => {
+    const parent = (await logIn()).clientToken
+    const { key } = await live(parent)
+    const slow = await serviceOver(
+      beforeCommits(driver, async (number) => {
+        if (number === 1) await tokens.create(key, wish, tokenMount, 'p')
+      }),
+    )
+    await slow.revokeTree(key)
+    expect(await recordsOf('token')).toBe(0)
+  })
+
+  it('of a child is not undone by a use of it at the same moment', async () => {
+    const parent = (await logIn()).clientToken
+    const child = await live((await childOf(parent, { numUses: 5 })).auth.clientToken)
+    const slow = await serviceOver(
+      beforeCommits(driver, async (number) => {
+        if (number === 2) await tokens.spend(child)
+      }),
+    )
+    await slow.revokeTree((await live(parent)).key)
+    expect(await recordsOf('token')).toBe(0)
   })
 })
 

@@ -9,7 +9,7 @@ import { accessorKind, childKind, dueOf, EXPIRY_QUEUE, type TokenRecord, tokenKi
 /**
  * The end of tokens. Order: mark the token dead (from here nobody uses it, nor makes a child of it), then mark its children, then
  * remove its records. A marked token is due at once, so after a crash the worker takes over where the work stopped; doing a step twice
- * changes nothing. Nothing here holds more than a page of children of each token in memory.
+ * changes nothing.
  */
 export interface TokenTree {
   revoke(key: string): Promise<void>
@@ -56,13 +56,15 @@ export function createTokenTree(deps: {
   /** Brings a dead token and all that stem from it to an end. */
   async function finish(first: string, record: TokenRecord): Promise<void> {
     const left = [{ key: first, record }]
-    for (let next = left.pop(); next; next = left.pop()) {
+    for (let next = left.at(-1); next; next = left.at(-1)) {
       const { key, record: dead } = next
-      for (;;) {
-        const page = await store.list(childKind, `${key}/`, { limit: PAGE })
-        if (page.length === 0) break
+      const page = await store.list(childKind, `${key}/`, { limit: PAGE })
+      if (page.length > 0) {
+        // These go first, so that what waits here is a page for each generation and not a whole family.
         left.push(...(await part(page, dead.state === 'orphaning')))
+        continue
       }
+      left.pop()
       await store.commit([
         remove(tokenKind, key, { expected: 'any' }),
         remove(accessorKind, dead.accessor, { expected: 'any' }),

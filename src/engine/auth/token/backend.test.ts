@@ -149,7 +149,7 @@ describe('auth/token', () => {
     { path: 'create', fields: { ttl: 'x' }, kind: 'invalid', fragment: 'ttl' },
     { path: 'create', fields: { num_uses: -1 }, kind: 'invalid', fragment: 'num_uses' },
     { path: 'create', fields: { renewable: 'perhaps' }, kind: 'invalid', fragment: 'renewable' },
-    { path: 'create', fields: { meta: 'a' }, kind: 'invalid', fragment: 'meta' },
+    { path: 'create', fields: { meta: { a: {} } }, kind: 'invalid', fragment: 'meta' },
     { path: 'create', fields: { id: 'a b' }, kind: 'invalid', fragment: 'id' },
     { path: 'create', fields: { entity_alias: 'x' }, kind: 'invalid', fragment: 'entity_alias' },
     { path: 'create', fields: { policies: 'keyturn-controller' }, kind: 'invalid', fragment: 'policies' },
@@ -207,7 +207,9 @@ describe('auth/token', () => {
     expect(await ask('write', 'auth/token/revoke', { token: one.clientToken.reveal() })).toMatchObject({
       kind: 'empty',
     })
-    expect(await ask('write', 'auth/token/revoke-accessor', two)).toMatchObject({ kind: 'empty' })
+    expect(await ask('write', 'auth/token/revoke-accessor', { accessor: two.accessor })).toMatchObject({
+      kind: 'empty',
+    })
     await expect(ask('write', 'auth/token/revoke-self', {}, { token: three.clientToken })).rejects.toMatchObject({
       kind: 'denied',
     })
