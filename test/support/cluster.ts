@@ -53,9 +53,15 @@ export interface Cluster extends ClusterInfo {
   audit(): any[]
 }
 
+export type Component = 'etcd' | 'kube-apiserver' | 'kube-controller-manager'
+
 export interface StartedCluster extends Cluster {
-  /** Pids, for tests that freeze or kill a component. */
-  readonly pids: Readonly<Record<'etcd' | 'kube-apiserver' | 'kube-controller-manager', number>>
+  /** Freezes a component: its connections stay open and nothing answers. */
+  freeze(component: Component): void
+  thaw(component: Component): void
+  /** Kills a component without warning; `start` brings it back with the same data on the same port. */
+  kill(component: Component): Promise<void>
+  start(component: Component): Promise<void>
   stop(): Promise<void>
 }
 
@@ -108,22 +114,30 @@ export async function startCluster(
   const key = spawnSync('openssl', ['genrsa', '-out', join(pki, 'sa.key'), '2048'], { stdio: 'ignore' })
   if (key.status !== 0) throw new Error('openssl could not make the service account key')
 
-  const children: ChildProcess[] = []
-  const start = (name: string, args: readonly string[]): number => {
+  const commands = new Map<Component, readonly string[]>()
+  const children = new Map<Component, ChildProcess>()
+  const start = (name: Component, args: readonly string[]): void => {
     const log = openSync(join(dir, `${name}.log`), 'a')
-    const child = spawn('setpriv', ['--pdeathsig', 'KILL', BINARY, name, ...args], { stdio: ['ignore', log, log] })
-    children.push(child)
-    if (child.pid === undefined) throw new Error(`${name} did not start`)
-    return child.pid
+    children.set(
+      name,
+      spawn('setpriv', ['--pdeathsig', 'KILL', BINARY, name, ...args], { stdio: ['ignore', log, log] }),
+    )
+    commands.set(name, args)
+  }
+  const kill = async (name: Component): Promise<void> => {
+    const child = children.get(name)
+    if (!child || child.exitCode !== null || child.signalCode !== null) return
+    const exited = new Promise((done) => child.once('exit', done))
+    child.kill('SIGKILL')
+    await exited
   }
   const stop = async () => {
-    for (const child of children.reverse()) child.kill('SIGKILL')
-    await Promise.all(children.map((c) => c.exitCode ?? c.signalCode ?? new Promise((done) => c.once('exit', done))))
+    for (const name of [...children.keys()].reverse()) await kill(name)
     rmSync(dir, { recursive: true, force: true, maxRetries: 5 })
   }
 
   try {
-    const etcd = start('etcd', [
+    start('etcd', [
       ...['--data-dir', join(dir, 'etcd'), '--unsafe-no-fsync', '--log-level', 'warn'],
       ...[
         '--listen-client-urls',
@@ -133,7 +147,7 @@ export async function startCluster(
       ],
       ...['--listen-peer-urls', `http://127.0.0.1:${peerPort}`],
     ])
-    const apiserver = start('kube-apiserver', [
+    start('kube-apiserver', [
       ...['--etcd-servers', `http://127.0.0.1:${etcdPort}`, '--bind-address', '127.0.0.1'],
       ...['--advertise-address', '127.0.0.1', '--secure-port', String(apiPort), '--cert-dir', pki],
       ...[
@@ -155,11 +169,14 @@ export async function startCluster(
       tokens,
       auditLog,
     })
-    await until(60, `kube-apiserver (see ${dir}/*.log)`, async () => {
-      if (children.some((c) => c.exitCode !== null)) throw new Error(`a component ended: ${logTail(dir)}`)
-      return (await cluster.request('GET', '/readyz')).status === 200
-    })
-    const manager = start('kube-controller-manager', [
+    const ready = () =>
+      until(60, `kube-apiserver (see ${dir}/*.log)`, async () => {
+        if ([...children.values()].some((c) => c.exitCode !== null))
+          throw new Error(`a component ended: ${logTail(dir)}`)
+        return (await cluster.request('GET', '/readyz')).status === 200
+      })
+    await ready()
+    start('kube-controller-manager', [
       ...['--kubeconfig', managerConfig, '--leader-elect=false', '--bind-address', '127.0.0.1'],
       ...['--secure-port', String(managerPort), '--service-account-private-key-file', join(pki, 'sa.key')],
       ...['--root-ca-file', caFile, '--profiling=false', '--controllers', CONTROLLERS.join(',')],
@@ -167,8 +184,17 @@ export async function startCluster(
     await until(30, 'the default service account', async () => {
       return (await cluster.request('GET', '/api/v1/namespaces/default/serviceaccounts/default')).status === 200
     })
-    const pids = { etcd, 'kube-apiserver': apiserver, 'kube-controller-manager': manager }
-    return { ...cluster, pids, stop }
+    return {
+      ...cluster,
+      freeze: (name) => void children.get(name)?.kill('SIGSTOP'),
+      thaw: (name) => void children.get(name)?.kill('SIGCONT'),
+      kill,
+      async start(name) {
+        start(name, commands.get(name) ?? [])
+        if (name !== 'kube-controller-manager') await ready()
+      },
+      stop,
+    }
   } catch (error) {
     await stop()
     throw error

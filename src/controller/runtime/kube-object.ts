@@ -71,11 +71,6 @@ export function keyOf({ namespace, name }: ObjectRef): string {
   return namespace ? `${namespace}/${name}` : name
 }
 
-export function refOfKey(key: string): { name: string; namespace?: string } {
-  const slash = key.indexOf('/')
-  return slash < 0 ? { name: key } : { namespace: key.slice(0, slash), name: key.slice(slash + 1) }
-}
-
 /** The path of a collection. Throws when a namespaced type is asked for without saying where. */
 export function collectionPath(resource: ResourceType, namespace: Namespaces | undefined): string {
   const base = resource.group === '' ? `/api/${resource.version}` : `/apis/${resource.group}/${resource.version}`
