@@ -13,6 +13,7 @@ export interface IdentityService {
 
 const aliasKind = recordKind('identity/alias/', z.object({ name: z.string(), entityId: z.string() }))
 
+/** The entities of a store. */
 export function createIdentityService({
   store,
   random,

@@ -19,6 +19,7 @@ interface Grant {
   readonly requiredParameters: ReadonlySet<string>
 }
 
+/** Puts the rules of one policy into the form that answers fast. */
 export function compilePolicy(rules: readonly PolicyRule[]): CompiledPolicy {
   const exact = new Map<string, PolicyRule[]>()
   const wild: { rule: PolicyRule; matches: RegExp }[] = []

@@ -22,6 +22,7 @@ export interface HclMember {
 const LONGEST_TEXT = 256 * 1024
 const DEEPEST = 16
 
+/** Tells an object from lists and plain values. */
 export function isHclObject(value: HclValue): value is HclObject {
   return typeof value === 'object' && value !== null && 'members' in value
 }

@@ -15,7 +15,7 @@ import { parsePolicy, plainPolicyText } from './policy-text.ts'
  */
 
 /** What `decide` has to know of a request. */
-export interface PolicyRequest {
+interface PolicyRequest {
   readonly path: string
   readonly operation: Operation
   /** Asked only where the answer depends on it. */
@@ -54,6 +54,7 @@ export function policyName(name: string): string {
   return name.trim().toLowerCase()
 }
 
+/** The policies of a store. */
 export function createPolicyService({ store }: { readonly store: Store }): PolicyService {
   const remembered = new Map<string, { readonly version: number; readonly policy: CompiledPolicy }>()
 

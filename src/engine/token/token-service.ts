@@ -56,11 +56,12 @@ export interface TokenService {
 }
 
 /** A token's answer with what the caller should know about it. */
-export interface Issued {
+interface Issued {
   readonly auth: AuthAnswer
   readonly warnings: readonly string[]
 }
 
+/** What tokens need of the rest: a store, time, chance, who is who, the mounts and their logins. */
 export interface TokenServiceDeps extends TokenRenewalDeps {
   readonly barrier: Pick<Barrier, 'hash'>
   readonly random: Random
@@ -80,6 +81,7 @@ const CONTROLLER = 'controller-token'
 
 type NewRecord = Partial<TokenRecord> & Pick<TokenRecord, 'policies' | 'path' | 'displayName' | 'orphan' | 'renewable'>
 
+/** The tokens of a store. Its `worker` must run for ends to come by themselves. */
 export function createTokenService(deps: TokenServiceDeps): TokenService {
   const { store, barrier, clock, random } = deps
   const tree = createTokenTree(deps)

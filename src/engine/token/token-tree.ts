@@ -12,7 +12,9 @@ import { accessorKind, childKind, dueOf, EXPIRY_QUEUE, type TokenRecord, tokenKi
  * changes nothing.
  */
 export interface TokenTree {
+  /** Ends a token and all that stem from it. */
   revoke(key: string): Promise<void>
+  /** Ends a token; its children become orphans. */
   revokeOrphaning(key: string): Promise<void>
   readonly worker: Worker
 }
@@ -137,6 +139,7 @@ export function createTokenTree(deps: {
   }
 }
 
+/** Marked: nobody may use it any more. */
 export function isDead(record: TokenRecord): boolean {
   return record.state === 'revoked' || record.state === 'orphaning'
 }
