@@ -51,6 +51,24 @@ spec:
           spec: {type: object, required: [size], properties: {size: {type: integer}}}
           status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 `
+/** All that the cluster source and sink need; who adds a rule here adds it to the chart. */
+const RIGHTS = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: runtime-${process.pid}}
+rules:
+- {apiGroups: [${group}], resources: [widgets], verbs: [get, list, watch, patch]}
+- {apiGroups: [${group}], resources: [widgets/status], verbs: [patch]}
+- {apiGroups: [""], resources: [secrets], verbs: [get, list, watch, create, patch, delete]}
+- {apiGroups: [""], resources: [configmaps, namespaces], verbs: [get, list, watch]}
+- {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: runtime-${process.pid}}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: runtime-${process.pid}}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: operator}]
+`
 const widget = (namespace: string, name: string, size = 1) => `
 apiVersion: ${group}/v1
 kind: Widget
@@ -78,6 +96,8 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
   })
   afterAll(async () => {
     await client[Symbol.asyncDispose]()
+    // Other files count on an operator without rights.
+    await cluster.request('DELETE', `/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/runtime-${process.pid}`)
     await cluster.request('DELETE', `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.${group}`)
   })
 
@@ -445,6 +465,8 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
     const namespace = await newNamespace(cluster, { team: 'a' })
     const central = await newNamespace(cluster)
     await cluster.apply(widget(namespace, 'one'))
+    await cluster.apply(RIGHTS)
+    const operator = new KubeClient(await kubeconfigEndpoint(cluster.kubeconfigs.operator), deps())
     let leading = true
     const { source, sink } = clusterPair(
       {
@@ -458,7 +480,7 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
         reporter: { controller: 'keyturn.dev/controller', instance: 'test-1' },
         isLeader: () => leading,
       },
-      deps(),
+      { ...deps(), client: operator },
     )
     const heard: string[] = []
     const hear = (ref: ResourceRef, why: string) => {
@@ -497,6 +519,16 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
     await sink.writeStatus(source.get(ref) as Resource, { observedGeneration: 1 }) // found by the line before
     expect(writes()).toHaveLength(1)
 
+    // The finalizer, an event, and a deletion that waits for us.
+    const path = `/api/v1/namespaces/${namespace}/secrets/out`
+    await sink.addFinalizer(resource, 'example.com/ours')
+    sink.event(resource, { type: 'Normal', reason: 'Seen', note: 'all is well', action: 'Look' })
+    await sink.settled()
+    const { body: events } = await cluster.request('GET', `/apis/events.k8s.io/v1/namespaces/${namespace}/events`)
+    expect(events.items.map((e: { reason: string }) => e.reason)).toEqual(['Seen'])
+    await until(10, 'the finalizer', () => source.get(ref)?.metadata.finalizers.includes('example.com/ours'))
+    heard.length = 0
+
     // Whoever has lost the lead writes nothing, late as it may come.
     leading = false
     await expect(sink.applySecret({ ...out, name: 'late' })).rejects.toMatchObject({ kind: 'unavailable' })
@@ -505,7 +537,6 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
     leading = true
 
     // Somebody else's changes are heard: the Secret edited and deleted, an annotation, an input in the central namespace.
-    const path = `/api/v1/namespaces/${namespace}/secrets/out`
     await cluster.request('PATCH', path, { data: { password: b64('edited') } }, merge)
     await until(10, 'the drift', () => source.outputSecret(out)?.managedKeys?.length === 0)
     await until(10, 'the drift to be told', () => heard.length > 0)
@@ -524,6 +555,19 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
     expect(heard.splice(0)).toEqual(['Secret bind user'])
     expect((await source.readSecretKey({ namespace: central, name: 'bind', key: 'password' }))?.reveal()).toBe('hush')
     expect(await source.readSecretKey({ namespace: central, name: 'bind', key: 'absent' })).toBeUndefined()
+
+    // Deleted: told, held by the finalizer, and gone with it.
+    await cluster.request('DELETE', `/apis/${group}/v1/namespaces/${namespace}/widgets/one`)
+    await until(10, 'the deletion to be told', () => source.get(ref)?.metadata.deletionTimestamp)
+    expect(heard.splice(0)).toEqual(['Widget one user'])
+    await sink.removeFinalizer(resource, 'example.com/ours')
+    await until(10, 'the end', () => source.get(ref) === undefined)
+    expect(heard.splice(0)).toContain('Widget one user')
+    await cluster.request('DELETE', `/api/v1/namespaces/${namespace}`)
+    await until(20, 'the end of the namespace to be told', () => source.namespaceTerminating(namespace))
+    stop.abort()
+    await source.stopped()
+    await operator[Symbol.asyncDispose]()
   })
 })
 
