@@ -26,6 +26,8 @@ export interface ControllerConfig {
   readonly controllerTokenFile: string
   readonly namespace: string
   readonly kubeconfig: string | undefined
+  /** The API server as the kubelet names it in a pod's environment. */
+  readonly inCluster: { readonly host: string; readonly port: string } | undefined
   readonly identity: string
   readonly manifestsDir: string | undefined
   readonly secretsDir: string | undefined
@@ -89,11 +91,13 @@ export function controllerConfig(args: readonly string[], env: Environment): Con
   const secretsDir = textOf(flags, 'secrets')
   if ((manifestsDir === undefined) !== (secretsDir === undefined))
     throw invalid('--manifests and --secrets go together: where resources are read and where their Secrets are written')
+  const [host, port] = [env['KUBERNETES_SERVICE_HOST'], env['KUBERNETES_SERVICE_PORT']]
   return freeze({
     socket: requireText(flags, 'socket'),
     controllerTokenFile: requireText(flags, 'controller-token'),
     namespace: requireText(flags, 'namespace'),
     kubeconfig: textOf(flags, 'kubeconfig') ?? env['KUBECONFIG'],
+    inCluster: host !== undefined && port !== undefined ? { host, port } : undefined,
     identity: textOf(flags, 'identity') ?? '',
     manifestsDir,
     secretsDir,

@@ -1,0 +1,135 @@
+import { readFile } from 'node:fs/promises'
+import { createServer, type Server } from 'node:http'
+import { hostname } from 'node:os'
+import { type Client, createClient } from '../client/client.ts'
+import { httpTransport } from '../client/http.ts'
+import type { ControllerConfig } from '../config.ts'
+import { startController } from '../controller/controller.ts'
+import { inClusterEndpoint, type KubeEndpoint } from '../controller/runtime/endpoint.ts'
+import { KubeClient } from '../controller/runtime/kube-client.ts'
+import { kubeconfigEndpoint } from '../controller/runtime/kubeconfig.ts'
+import { LeaderLease } from '../controller/runtime/lease.ts'
+import { clusterPair } from '../controller/source/cluster-sink.ts'
+import { openStandalone } from '../controller/source/directory-source.ts'
+import { systemClock } from '../lib/clock.ts'
+import { messageOf } from '../lib/errors.ts'
+import type { Logger } from '../lib/log.ts'
+import { systemRandom } from '../lib/random.ts'
+import { Secret } from '../lib/secret.ts'
+import { KINDS } from '../schema/kinds.ts'
+
+/** `keyturn controller`: the operator beside a server, over a cluster or over a directory of manifests. It has no key and speaks no LDAP. */
+interface Deps {
+  readonly config: ControllerConfig
+  readonly log: Logger
+  readonly signal: AbortSignal
+}
+
+const world = { clock: systemClock, random: systemRandom }
+const LEASE_NAME = 'keyturn-controller'
+
+export async function startControllerProcess(deps: Deps): Promise<AsyncDisposable> {
+  const { config } = deps
+  await using stack = new AsyncDisposableStack()
+  const client = stack.use(engineClient(config))
+  const state = { isReady: () => false }
+  if (config.healthPort > 0) stack.use(await serveHealth(config.healthPort, () => state.isReady()))
+  // In an object: a promise returned from an async function would be waited for.
+  const { running } =
+    config.manifestsDir !== undefined && config.secretsDir !== undefined
+      ? await standalone(deps, client, config.manifestsDir, config.secretsDir, state)
+      : await inCluster(deps, client, stack, state)
+  running.catch((error) => {
+    if (deps.signal.aborted) return
+    deps.log.fatal({ err: error }, 'the controller cannot go on')
+    process.exitCode = 1
+    process.kill(process.pid, 'SIGTERM')
+  })
+  stack.defer(() => running.catch(() => undefined))
+  const resources = stack.move()
+  return { [Symbol.asyncDispose]: () => resources.disposeAsync() }
+}
+
+type Ready = { isReady: () => boolean }
+
+async function standalone(
+  { log, signal, config }: Deps,
+  client: Client,
+  manifests: string,
+  secrets: string,
+  state: Ready,
+) {
+  const { source, sink } = await openStandalone({ manifests, secrets, ...world, log })
+  state.isReady = () => true
+  const centralNamespace = config.namespace
+  return { running: startController({ source, sink, client, centralNamespace, ...world, log, signal }) }
+}
+
+async function inCluster({ config, log, signal }: Deps, client: Client, stack: AsyncDisposableStack, state: Ready) {
+  const endpoint = await endpointOf(config)
+  const kube = stack.use(new KubeClient(endpoint, world))
+  const instance = config.identity || `${hostname()}_${systemRandom.uuid()}`
+  const lease = new LeaderLease(
+    { namespace: config.namespace, name: LEASE_NAME, identity: instance },
+    { client: kube, ...world, log },
+  )
+  const types = KINDS.map(({ kind, plural, scope }) => ({
+    group: 'keyturn.dev',
+    version: 'v1alpha1',
+    plural,
+    kind,
+    namespaced: scope === 'Namespaced',
+  }))
+  log.info({ server: endpoint.server, instance }, 'controller started; it campaigns for leadership')
+  const running = lease.run(async (leading) => {
+    const { source, sink } = clusterPair(
+      {
+        types,
+        centralNamespace: config.namespace,
+        managedLabel: 'keyturn.dev/managed',
+        secretManager: 'keyturn',
+        statusManager: 'keyturn-status',
+        finalizerManager: 'keyturn-finalizer',
+        ownerLabel: 'keyturn.dev/owner-uid',
+        reporter: { controller: 'keyturn.dev/controller', instance },
+        isLeader: () => lease.isLeader(),
+      },
+      { client: kube, ...world, log },
+    )
+    state.isReady = () => source.isReady()
+    const centralNamespace = config.namespace
+    await startController({ source, sink, client, centralNamespace, ...world, log, signal: leading })
+  }, signal)
+  return { running }
+}
+
+function engineClient(config: ControllerConfig): Client {
+  return createClient({
+    transport: httpTransport({ address: `unix:${config.socket}` }),
+    ...world,
+    // Read anew at each call: the engine makes another one at each of its starts.
+    token: async () => new Secret((await readFile(config.controllerTokenFile, 'utf8')).trim()),
+  })
+}
+
+async function endpointOf({ kubeconfig, inCluster }: ControllerConfig): Promise<KubeEndpoint> {
+  if (kubeconfig === undefined && inCluster) return inClusterEndpoint(inCluster)
+  return kubeconfigEndpoint(kubeconfig)
+}
+
+/** `/readyz` and `/livez` for the kubelet, over plain HTTP on the pod's address: they tell nothing but how the process is. */
+async function serveHealth(port: number, isReady: () => boolean): Promise<AsyncDisposable> {
+  const server: Server = createServer((request, response) => {
+    const ok = request.url === '/livez' || (request.url === '/readyz' && isReady())
+    response.writeHead(ok ? 200 : 503, { 'content-type': 'text/plain' }).end(ok ? 'ok\n' : 'not ready\n')
+  })
+  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(port, resolve)).catch((error) => {
+    throw new Error(`--health-port ${port}: ${messageOf(error)}`)
+  })
+  return {
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
