@@ -9,7 +9,7 @@ import { choice, duration, flag, integer, names, secretText, text } from './fiel
  * these fields, their spelling over HTTP and the rules over them. Absent fields have the defaults of `CONNECTION_DEFAULTS`.
  */
 export const TLS_VERSIONS = ['tls10', 'tls11', 'tls12', 'tls13'] as const
-export type TlsVersion = (typeof TLS_VERSIONS)[number]
+type TlsVersion = (typeof TLS_VERSIONS)[number]
 
 const PEM_LIMIT = 256 * 1024
 

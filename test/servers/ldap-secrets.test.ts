@@ -690,6 +690,41 @@ describe('tenancy', () => {
     await ask({ username: two }, 'payments/c')
   })
 
+  test('a role that its tenant left stays within the table until an administrator changes it', async () => {
+    const uid = await account('pay-5', 'payments')
+    await allow({ max_roles: 1 })
+    await ask({ username: uid })
+    await engine.write('static-role/payments/app', { disown: true }, payments)
+    expect(await engine.read('static-role/payments/app')).not.toHaveProperty('owner')
+    await engine.write('rotate-role/payments/app')
+    await expect(ask({ username: uid }, 'payments/more')).rejects.toEqual(refusedAs('invalid', 'already managed'))
+    const other = await account('pay-6', 'payments')
+    await expect(ask({ username: other }, 'payments/more')).rejects.toEqual(refusedAs('invalid', 'max_roles'))
+    await engine.store.commit([writeTenancy(MOUNT.id, { entries: [] })])
+    await expect(engine.write('rotate-role/payments/app')).rejects.toMatchObject({ reason: 'not-permitted' })
+    await engine.write('static-role/payments/app', { rotation_period: 90 })
+    await engine.write('rotate-role/payments/app')
+    await allow({ max_roles: 1 })
+    await ask({ username: other }, 'payments/more')
+  })
+
+  test('a tenant adopts a role only of an account that it may manage', async () => {
+    const [mine, foreign] = [await account('pay-7', 'payments'), await account('pay-foreign')]
+    await allow()
+    await engine.write('static-role/payments/mine', { username: mine, rotation_period: 60, skip_import_rotation: true })
+    await engine.write('static-role/payments/foreign', { username: foreign, rotation_period: 60 })
+    await expect(ask({ adopt: true }, 'payments/foreign')).rejects.toMatchObject({ reason: 'not-permitted' })
+    await ask({ adopt: true }, 'payments/mine')
+    expect(await engine.read('static-role/payments/mine')).toMatchObject({
+      owner: 'cr:uid-1',
+      resolved_dn: dnOf(mine, 'payments'),
+      credential_version: 0,
+    })
+    await allow({ allowed_dns: [`ou=archive,${SUFFIX}`] })
+    await expect(engine.write('rotate-role/payments/mine')).rejects.toMatchObject({ reason: 'not-permitted' })
+    expect(await binds(dnOf(mine, 'payments'), `${mine}-secret`)).toBe(true)
+  })
+
   test('an entry that moved away, or a table that changed, stops the next rotation', async () => {
     const uid = await account('pay-4', 'payments')
     await allow()

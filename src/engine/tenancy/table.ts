@@ -10,7 +10,7 @@ import { type Change, put, recordKind, remove, type Store } from '../storage/sto
  * forget to ask. Default deny: a tenant that no entry names may do nothing. Callers without a principal are not tenants; their
  * policies alone decide. `enforce.ts` holds the decisions.
  */
-export const TENANT_KINDS = ['StaticRole', 'DynamicRole', 'LibrarySet'] as const
+const TENANT_KINDS = ['StaticRole', 'DynamicRole', 'LibrarySet'] as const
 export type TenantKind = (typeof TENANT_KINDS)[number]
 
 const entryCodec = z.object({

@@ -20,7 +20,7 @@ export function givenIdentities(
   return [...new Set(identities)]
 }
 
-export function nameIdentity({ userAttr, upnDomain }: EngineConfig, username: string): string {
+function nameIdentity({ userAttr, upnDomain }: EngineConfig, username: string): string {
   if (username.includes('=') && isDn(username)) return dnIdentity(username)
   const isUpn = userAttr.toLowerCase() === 'userprincipalname' && Boolean(upnDomain)
   return `name:${(isUpn ? withDomain(username, upnDomain ?? '') : username).trim().toLowerCase()}`

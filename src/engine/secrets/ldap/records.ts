@@ -97,6 +97,3 @@ export const accountKind = recordKind('ldap-account/', z.object({ role: z.string
 
 /** How many roles a tenant has. Key: `<mountId>/<principal>`. */
 export const tenantKind = recordKind('ldap-tenant/', z.object({ staticRoles: z.int() }))
-
-/** Queue of static roles whose rotation is due. */
-export const ROTATION_QUEUE = 'rotation'

@@ -1,7 +1,7 @@
 import { invalid } from '../../../lib/errors.ts'
 import type { StaticRole } from '../../../schema/static-role.ts'
 import { accountDue } from '../../account/account.ts'
-import type { Call } from '../../backend.ts'
+import type { Call, Caller } from '../../backend.ts'
 import { publish, put, type Stored } from '../../storage/store.ts'
 import { requireStaticRole } from '../../tenancy/enforce.ts'
 import { readTenancy } from '../../tenancy/table.ts'
@@ -38,7 +38,7 @@ export async function updateStaticRole(
   requireUnchanged(role, fields, rotationPeriodMs)
   const isAdopted = owner !== undefined && role.owner === undefined
   const { entryDn, requireCount } = await admitUpdate(deps, call, name, { ...role, rotationPeriodMs }, isAdopted)
-  const principal = isAdopted ? caller.principal : role.principal
+  const principal = principalAfter(role, caller, isAdopted, owner)
   const { owner: _, principal: __, recovered: ___, ...kept } = role
   const since = role.account.confirmed?.since ?? clock.now()
   const isPeriodNew = rotationPeriodMs !== role.rotationPeriodMs
@@ -75,6 +75,21 @@ export async function updateStaticRole(
     }),
   ])
   deps.wake()
+}
+
+/**
+ * For whom a role is: who adopts it takes it with the tenant's bounds; who changes a role of nobody without being a tenant takes it out of
+ * the bounds of the tenant that left it.
+ */
+function principalAfter(
+  role: StaticRoleRecord,
+  caller: Caller,
+  isAdopted: boolean,
+  owner: string | undefined,
+): string | undefined {
+  if (isAdopted) return caller.principal
+  const isFreed = owner === undefined && !caller.isController
+  return isFreed ? undefined : role.principal
 }
 
 function requireUnchanged(role: StaticRoleRecord, fields: Partial<StaticRole>, rotationPeriodMs: number): void {
