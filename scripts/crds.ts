@@ -18,23 +18,40 @@ const wanted = new Map(
   ]),
 )
 
-const folder = join(root, 'crds')
-await mkdir(folder, { recursive: true })
-const present = (await readdir(folder)).filter((name) => name.endsWith('.yaml'))
+const inChart = new Map([...wanted].map(([name, text]) => [name, chartTemplate(text)]))
+
 const different: string[] = []
-for (const [name, text] of wanted) {
-  const old = present.includes(name) ? await readFile(join(folder, name), 'utf8') : undefined
-  if (old === text) continue
-  different.push(name)
-  if (!checking) await writeFile(join(folder, name), text)
-}
-for (const name of present.filter((name) => !wanted.has(name))) {
-  different.push(name)
-  if (!checking) await rm(join(folder, name))
-}
+await bring('crds', wanted)
+await bring('charts/keyturn/templates/crds', inChart)
 
 if (different.length === 0) console.log(`crds: ${wanted.size} files are up to date`)
 else if (checking) {
   console.error(`crds: out of date: ${different.join(', ')}; run "npm run crds"`)
   process.exitCode = 1
 } else console.log(`crds: wrote ${different.join(', ')}`)
+
+/** Makes a folder hold these files and no other YAML. */
+async function bring(folder: string, files: ReadonlyMap<string, string>): Promise<void> {
+  await mkdir(join(root, folder), { recursive: true })
+  const present = (await readdir(join(root, folder))).filter((name) => name.endsWith('.yaml'))
+  for (const [name, text] of files) {
+    const file = join(root, folder, name)
+    const old = present.includes(name) ? await readFile(file, 'utf8') : undefined
+    if (old === text) continue
+    different.push(join(folder, name))
+    if (!checking) await writeFile(file, text)
+  }
+  for (const name of present.filter((name) => !files.has(name))) {
+    different.push(join(folder, name))
+    if (!checking) await rm(join(root, folder, name))
+  }
+}
+
+/** The same as a template of the chart: may be left out, stays when the release goes. Braces of its own are no template. */
+function chartTemplate(text: string): string {
+  const escaped = text.replaceAll('{{', '{{ "{{" }}')
+  const labels = '  labels:\n    {{- include "keyturn.labels" . | nindent 4 }}\n'
+  const annotations = '  {{- if .Values.crds.keep }}\n  annotations:\n    helm.sh/resource-policy: keep\n  {{- end }}\n'
+  const named = escaped.replace(/^metadata:\n {2}name: .*\n/m, (metadata) => metadata + labels + annotations)
+  return `{{- if .Values.crds.enabled }}\n${named}{{- end }}\n`
+}
