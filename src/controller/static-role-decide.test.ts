@@ -1,0 +1,129 @@
+import { describe, expect, test } from 'vitest'
+import {
+  accountStatement,
+  type Claimant,
+  credentialStatement,
+  decideRole,
+  type EngineRole,
+  engineRole,
+  olderClaimant,
+} from './static-role-decide.ts'
+
+const mine: EngineRole = {
+  owner: 'cr:1',
+  rotationPeriodMs: 3_600_000,
+  resolvedDN: 'cn=a',
+  credentialVersion: 2,
+  lastRotation: new Date('2026-01-01T00:00:00Z'),
+  nextRotation: new Date('2026-01-01T01:00:00Z'),
+  failure: undefined,
+}
+const spec = { username: 'a', rotationPeriod: 3_600_000 }
+const account = { username: 'a', rotation_period: 3600 }
+
+describe('what is written to the engine', () => {
+  test.each([
+    { title: 'nothing there', want: { write: account, why: 'create' } },
+    { title: 'with dn', more: { dn: 'cn=a' }, want: { write: { ...account, dn: 'cn=a' }, why: 'create' } },
+    {
+      title: 'skip given',
+      more: { skipImportRotation: false },
+      want: { write: { ...account, skip_import_rotation: false }, why: 'create' },
+    },
+    { title: 'all the same', seen: mine, want: { write: undefined } },
+    { title: 'skip is not sent again', seen: mine, more: { skipImportRotation: true }, want: { write: undefined } },
+    {
+      title: 'other period',
+      seen: { ...mine, rotationPeriodMs: 1 },
+      want: { write: { rotation_period: 3600 }, why: 'update' },
+    },
+    {
+      title: "somebody else's",
+      seen: { ...mine, owner: 'cr:2' },
+      want: { refuse: { type: 'Accepted', reason: 'NameConflict' } },
+    },
+    {
+      title: "somebody else's, adopting",
+      seen: { ...mine, owner: 'cr:2' },
+      more: { adoptionPolicy: 'Adopt' as const },
+      want: { refuse: { reason: 'NameConflict' } },
+    },
+    { title: "the API's", seen: { ...mine, owner: '' }, want: { refuse: { type: 'Synced', reason: 'OwnedByApi' } } },
+    {
+      title: "the API's, adopting",
+      seen: { ...mine, owner: '' },
+      more: { adoptionPolicy: 'Adopt' as const },
+      want: { write: { ...account, adopt: true }, why: 'adopt' },
+    },
+  ])('$title', ({ seen, more, want }) => {
+    expect(decideRole({ ...spec, ...more }, seen, 'cr:1')).toMatchObject(want)
+  })
+})
+
+test.each([
+  { role: mine, want: ['True', 'Rotated'] },
+  { role: { ...mine, lastRotation: undefined }, want: ['True', 'Imported'] },
+  { role: { ...mine, credentialVersion: 0 }, want: ['False', 'PasswordNotYetKnown'] },
+  { role: { ...mine, failure: { class: 'refused', message: 'm' } }, want: ['False', 'BindFailed'] },
+  { role: { ...mine, failure: { class: 'unavailable', message: 'm' } }, want: ['False', 'RotationFailed'] },
+])('the credential is $want', ({ role, want }) => {
+  const { status, reason } = credentialStatement(role)
+  expect([status, reason]).toEqual(want)
+})
+
+test('a failure may say something about the object itself', () => {
+  const failed = (failureClass: string) => accountStatement({ ...mine, failure: { class: failureClass, message: 'm' } })
+  expect(failed('not-permitted')).toMatchObject({ type: 'Accepted', reason: 'TargetNotPermitted' })
+  expect(failed('absent')).toMatchObject({ type: 'Synced', reason: 'EntryNotFound' })
+  expect(failed('unavailable')).toBeUndefined()
+})
+
+test('the engine answers in its own spelling', () => {
+  const read = engineRole({
+    owner: 'cr:1',
+    username: 'a',
+    dn: 'cn=x',
+    rotation_period: 60,
+    credential_version: 3,
+    last_service_rotation: '2026-01-01T00:00:00Z',
+    next_rotation: '2026-01-01T00:01:00Z',
+    last_error: { class: 'refused', message: 'm', count: 2 },
+  })
+  expect(read).toEqual({
+    owner: 'cr:1',
+    rotationPeriodMs: 60_000,
+    resolvedDN: 'cn=x',
+    credentialVersion: 3,
+    lastRotation: new Date('2026-01-01T00:00:00Z'),
+    nextRotation: new Date('2026-01-01T00:01:00Z'),
+    failure: { class: 'refused', message: 'm' },
+  })
+  expect(engineRole({})).toMatchObject({ owner: '', credentialVersion: 0, lastRotation: undefined, failure: undefined })
+})
+
+describe('one account, one owner', () => {
+  const claim = (uid: string, second: number, more: Partial<Claimant> = {}): Claimant => ({
+    uid,
+    createdAt: new Date(second * 1000),
+    username: 'svc',
+    dn: undefined,
+    engineRole: uid,
+    refused: false,
+    ...more,
+  })
+  const me = claim('m', 10)
+  test.each([
+    { title: 'nobody else', others: [me], want: undefined },
+    { title: 'an older one', others: [claim('o', 9)], want: 'o' },
+    { title: 'a newer one', others: [claim('n', 11)], want: undefined },
+    { title: 'of one second, by uid', others: [claim('a', 10)], want: 'a' },
+    { title: 'of one second, by uid', others: [claim('z', 10)], want: undefined },
+    { title: 'an older one that was refused', others: [claim('o', 9, { refused: true })], want: undefined },
+    { title: 'another account', others: [claim('o', 9, { username: 'else' })], want: undefined },
+    { title: 'the name in capitals', others: [claim('o', 9, { username: 'SVC' })], want: 'o' },
+    { title: 'one engine role', others: [claim('o', 9, { username: 'else', engineRole: 'M' })], want: 'o' },
+    { title: 'one by DN, one by name', others: [claim('o', 9, { dn: 'cn=svc' })], want: undefined },
+  ])('$title: $want', ({ others, want }) => {
+    expect(olderClaimant(me, others)?.uid).toBe(want)
+  })
+})

@@ -1,0 +1,214 @@
+/**
+ * Specs that must be accepted, and specs that must be refused and why: one for every rule. The same samples go through the check functions
+ * (unit tests) and through CEL and the structural schema (a real API server, `test/e2e/`).
+ */
+export interface Sample {
+  readonly title: string
+  readonly kind: 'AccessPolicy' | 'LdapAuth' | 'LdapEngine' | 'LdapGroupMapping' | 'LdapStaticRole'
+  readonly spec: Readonly<Record<string, unknown>>
+  /** The spec before, for rules about what may not change. */
+  readonly old?: Readonly<Record<string, unknown>>
+  /** Part of the message; undefined for a spec that is fine. */
+  readonly refused?: string
+}
+
+const role = (more: object = {}) => ({ engineRef: { name: 'corp' }, username: 'svc', rotationPeriod: '1h', ...more })
+const engine = (more: object = {}) => ({
+  urls: ['ldap://127.0.0.1:389'],
+  bindDN: 'cn=svc,dc=example',
+  bindPasswordSecretRef: { name: 'bind', key: 'password' },
+  ...more,
+})
+const tenant = (more: object = {}) => ({
+  tenancy: [{ namespaces: { names: ['demo'] }, kinds: ['StaticRole'], allowedDNs: ['dc=example'], ...more }],
+})
+const auth = (more: object = {}) => ({ urls: ['ldaps://dc1.example'], ...more })
+const mapping = (more: object = {}) => ({ authRef: { name: 'people' }, groupName: 'Ops', policies: ['ops'], ...more })
+
+const roles: Sample[] = [
+  ['plain', role()],
+  ['digits are seconds', role({ rotationPeriod: '5' })],
+  ['days', role({ rotationPeriod: '1d12h' })],
+  ['period of 4 s in digits', role({ rotationPeriod: '4' }), 'at least 5 seconds'],
+  ['period of 4 s as duration', role({ rotationPeriod: '4s' }), 'at least 5 seconds'],
+  ['period of 4999 ms', role({ rotationPeriod: '4999ms' }), 'at least 5 seconds'],
+  ['negative period', role({ rotationPeriod: '-1h' }), 'rotationPeriod'],
+  ['empty period', role({ rotationPeriod: '' }), 'rotationPeriod'],
+  ['no username', { engineRef: { name: 'corp' }, rotationPeriod: '1h' }, 'username'],
+  ['role name with ..', role({ roleName: 'a/../b' }), 'roleName'],
+  ['role name with a leading slash', role({ roleName: '/a' }), 'roleName'],
+  ['role name in a folder', role({ roleName: 'team/app.v1' })],
+  [
+    'whole output',
+    role({
+      output: {
+        name: 'x',
+        type: 'kubernetes.io/basic-auth',
+        mode: 'Create',
+        template: { url: 'u={{.Username}}' },
+        includePreviousPassword: true,
+        labels: { a: 'b' },
+        annotations: { c: 'd' },
+        deletionPolicy: 'Retain',
+      },
+    }),
+  ],
+  ['tls without keys', role({ output: { type: 'kubernetes.io/tls' } }), 'needs tls.crt and tls.key'],
+  [
+    'tls with one key',
+    role({ output: { type: 'kubernetes.io/tls', template: { 'tls.crt': 'x' } } }),
+    'needs tls.crt and tls.key',
+  ],
+  ['ssh-auth with its key', role({ output: { type: 'kubernetes.io/ssh-auth', template: { 'ssh-privatekey': 'x' } } })],
+  ['service account token', role({ output: { type: 'kubernetes.io/service-account-token' } }), 'belongs to Kubernetes'],
+  ['key with a slash', role({ output: { template: { 'a/b': 'x' } } }), 'keys may hold letters'],
+  ['label of ours', role({ output: { labels: { 'keyturn.dev/owner-uid': 'x' } } }), 'written by Keyturn'],
+  ['annotation of ours', role({ output: { annotations: { 'keyturn.dev/source': 'x' } } }), 'written by Keyturn'],
+  ['unknown mode', role({ output: { mode: 'Replace' } }), 'mode'],
+].map(sampleOf('LdapStaticRole'))
+
+const roleChanges: Sample[] = [
+  ['period changed', role({ rotationPeriod: '2h' }), undefined, role()],
+  ['nothing changed', role({ dn: 'cn=a' }), undefined, role({ dn: 'cn=a' })],
+  ['engineRef changed', role({ engineRef: { name: 'b' } }), 'engineRef cannot be changed', role()],
+  ['username changed', role({ username: 'b' }), 'username cannot be changed', role()],
+  ['dn added', role({ dn: 'cn=a' }), 'dn cannot be changed', role()],
+  ['dn removed', role(), 'dn cannot be changed', role({ dn: 'cn=a' })],
+  ['dn changed', role({ dn: 'cn=b' }), 'dn cannot be changed', role({ dn: 'cn=a' })],
+  ['roleName added', role({ roleName: 'x' }), 'roleName cannot be changed', role()],
+  ['skipImportRotation added', role({ skipImportRotation: true }), 'skipImportRotation cannot', role()],
+  ['output added', role({ output: { name: 'x' } }), undefined, role()],
+  ['output renamed', role({ output: { name: 'y' } }), 'name cannot be changed', role({ output: { name: 'x' } })],
+  ['output type added', role({ output: { type: 'Opaque' } }), 'type cannot be changed', role({ output: {} })],
+].map(sampleOf('LdapStaticRole'))
+
+const engines: Sample[] = [
+  ['plain', engine()],
+  [
+    'everything',
+    engine({
+      path: 'corp/main',
+      description: 'x',
+      schema: 'ad',
+      userDN: 'dc=x',
+      userAttr: 'cn',
+      upnDomain: 'x.test',
+      requestTimeout: '30s',
+      tls: {
+        startTLS: true,
+        insecureSkipVerify: false,
+        minVersion: 'tls12',
+        maxVersion: 'tls13',
+        caBundle: 'pem',
+        clientCertSecretRef: { name: 'c' },
+      },
+      skipStaticRoleImportRotation: true,
+      defaultLeaseTTL: '1h',
+      maxLeaseTTL: '768h',
+      deletionPolicy: 'Delete',
+      ...tenant({
+        allowedGroupDNs: ['dc=g'],
+        deniedDNs: ['dc=d'],
+        minRotationPeriod: '1h',
+        maxTTL: '24h',
+        maxRoles: 200,
+        freeRoleNames: false,
+      }),
+    }),
+  ],
+  ['no url', engine({ urls: [] }), 'urls'],
+  ['http url', engine({ urls: ['http://x'] }), 'must be an ldap:// or ldaps:// URL'],
+  ['two urls in one', engine({ urls: ['ldap://a,ldap://b'] }), 'must be an ldap:// or ldaps:// URL'],
+  [
+    'startTLS with ldaps',
+    engine({ urls: ['ldap://a', 'ldaps://b'], tls: { startTLS: true } }),
+    'cannot be used with ldaps',
+  ],
+  ['startTLS false with ldaps', engine({ urls: ['ldaps://b'], tls: { startTLS: false } })],
+  ['two CAs', engine({ tls: { caBundle: 'x', caSecretRef: { name: 'a', key: 'b' } } }), 'only one of'],
+  [
+    'minimum above maximum',
+    engine({ tls: { minVersion: 'tls13', maxVersion: 'tls12' } }),
+    'minVersion must not be above',
+  ],
+  ['minimum above the default maximum', engine({ tls: { minVersion: 'tls13' } }), 'minVersion must not be above'],
+  ['path with ..', engine({ path: 'a/../b' }), 'path'],
+  ['tenancy by label', engine(tenant({ namespaces: { selector: { matchLabels: { team: 'a' } } } }))],
+  [
+    'tenancy by expression',
+    engine(tenant({ namespaces: { selector: { matchExpressions: [{ key: 'team', operator: 'Exists' }] } } })),
+  ],
+  ['tenancy for nobody', engine(tenant({ namespaces: {} })), 'names or selector is required'],
+  ['tenancy by an empty selector', engine(tenant({ namespaces: { selector: {} } })), 'names or selector is required'],
+  ['tenancy without DNs', engine(tenant({ allowedDNs: [] })), 'allowedDNs'],
+  ['tenancy with an empty DN', engine(tenant({ allowedDNs: [''] })), 'allowedDNs'],
+  ['tenancy of an unknown kind', engine(tenant({ kinds: ['Everything'] })), 'kinds'],
+].map(sampleOf('LdapEngine'))
+
+const engineChanges: Sample[] = [
+  ['urls changed', engine({ urls: ['ldap://b'] }), undefined, engine()],
+  ['path added', engine({ path: 'x' }), 'path cannot be changed', engine()],
+  ['schema changed', engine({ schema: 'ad' }), 'schema cannot be changed', engine({ schema: 'racf' })],
+].map(sampleOf('LdapEngine'))
+
+const auths: Sample[] = [
+  ['plain', auth()],
+  ['null bind unacknowledged', auth({ denyNullBind: false }), 'acknowledgeNullBind'],
+  ['null bind acknowledged', auth({ denyNullBind: false, acknowledgeNullBind: true })],
+  ['bindDN alone', auth({ bindDN: 'cn=x' }), 'go together'],
+  ['password alone', auth({ bindPasswordSecretRef: { name: 'a', key: 'b' } }), 'go together'],
+  ['sAMAccountName without a domain', auth({ enableSamaccountnameLogin: true }), 'needs upnDomain'],
+  ['negative uses', auth({ token: { numUses: -1 } }), 'numUses'],
+  [
+    'tokens and lock-out',
+    auth({
+      token: { ttl: '1h', maxTTL: '8h', policies: ['people'], boundCIDRs: ['10.0.0.0/8'], type: 'default' },
+      lockout: { threshold: 3, duration: '15m', counterReset: '15m', disabled: false },
+    }),
+  ],
+].map(sampleOf('LdapAuth'))
+
+const others: Sample[] = [
+  ...[
+    ['plain', mapping()],
+    ['group with spaces', mapping({ groupName: 'Database Admins, north' })],
+    ['policy twice', mapping({ policies: ['a', 'a'] }), 'policies'],
+  ].map(sampleOf('LdapGroupMapping')),
+  sampleOf('LdapGroupMapping')([
+    'group changed',
+    mapping({ groupName: 'b' }),
+    'groupName cannot be changed',
+    mapping(),
+  ]),
+  ...[
+    [
+      'rules',
+      {
+        rules: [
+          { path: 'ldap/*', capabilities: ['read'], allowedParameters: { a: ['b'], c: [] }, requiredParameters: ['a'] },
+        ],
+      },
+    ],
+    ['text', { policy: 'path "a" { capabilities = ["read"] }' }],
+    ['neither', {}, 'exactly one of'],
+    ['no rules', { rules: [] }, 'exactly one of'],
+    ['both', { rules: [{ path: 'a', capabilities: ['read'] }], policy: 'x' }, 'exactly one of'],
+    ['unknown capability', { rules: [{ path: 'a', capabilities: ['fly'] }] }, 'capabilities'],
+    ['no capability', { rules: [{ path: 'a', capabilities: [] }] }, 'capabilities'],
+  ].map(sampleOf('AccessPolicy')),
+]
+
+export const SAMPLES: readonly Sample[] = [...roles, ...roleChanges, ...engines, ...engineChanges, ...auths, ...others]
+
+function sampleOf(kind: Sample['kind']) {
+  return (row: readonly unknown[]): Sample => {
+    const [title, spec, refused, old] = row
+    return {
+      title: String(title),
+      kind,
+      spec: { ...(spec as object) },
+      ...(typeof refused === 'string' && { refused }),
+      ...(old !== undefined && { old: { ...(old as object) } }),
+    }
+  }
+}
