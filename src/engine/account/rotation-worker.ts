@@ -16,6 +16,7 @@ const CLAIM_MS = 60_000
 const CLAIM_USABLE_MS = 30_000
 /** Longer than any pending password waits: its hold or its longest back-off. */
 const RECOVERY_HORIZON_MS = 2 * 3_600_000
+const RETRY_MS = 1_000
 /** How long a mount or a due time that somebody else wrote may go unnoticed. */
 const LONGEST_SLEEP_MS = 10_000
 
@@ -131,9 +132,9 @@ class Rotation<T> implements RotationWorker {
       return records.length
     }
     if (!lane.isRecovered) {
-      // Claiming to the horizon keeps a record from being taken twice; the end of its turn gives it a due time again.
-      const horizon = now.getTime() + RECOVERY_HORIZON_MS
-      const from = { now: new Date(horizon - 1), until: new Date(horizon) }
+      // All that is due before the horizon is claimed to the horizon itself, so nothing is taken twice; a turn's end gives its record a due
+      // time again. The horizon stays where it was at the start: one that moved on would find the same records again.
+      const from = { now: new Date(lane.horizonMs - 1), until: new Date(lane.horizonMs) }
       const found = await take(turningQueue(mountId), 'recover', from, limit, Number.POSITIVE_INFINITY)
       if (found > 0) return
       lane.isRecovered = true
@@ -143,29 +144,42 @@ class Rotation<T> implements RotationWorker {
     await take(rotationQueue(mountId), 'due', from, limit - resolved)
   }
 
-  #start(mountId: string, lane: Lane, { key, why }: Claimed, signal: AbortSignal): void {
-    const { turner, hosts, log } = this.#deps
-    const host = hosts.hostFor(mountId, key)
-    const turn = turner
-      .turn(host, why, signal)
-      .then(() => undefined)
-      .catch((error: unknown) => {
-        if (signal.aborted) return
-        // What the directory or the store did is in the record, its event and the guard; anything else is our bug.
-        if (error instanceof AppError) log.debug({ record: key, reason: error.message }, 'a rotation failed')
-        else log.error({ err: error, record: key }, 'a rotation failed unexpectedly')
+  #start(mountId: string, lane: Lane, claimed: Claimed, signal: AbortSignal): void {
+    const turn = this.#turn(mountId, lane, claimed, signal)
+      .catch((err: unknown) => {
+        if (!signal.aborted) this.#deps.log.error({ err, record: claimed.key }, 'a rotation failed unexpectedly')
       })
       .finally(() => {
-        lane.running.delete(key)
+        lane.running.delete(claimed.key)
         this.poke()
       })
-    lane.running.set(key, turn)
+    lane.running.set(claimed.key, turn)
+  }
+
+  async #turn(mountId: string, lane: Lane, claimed: Claimed, signal: AbortSignal): Promise<void> {
+    const { turner, hosts, store, clock, log } = this.#deps
+    const { key, why } = claimed
+    try {
+      await turner.turn(hosts.hostFor(mountId, key), why, signal)
+    } catch (error) {
+      if (signal.aborted) return
+      // What the directory did is in the record, its event and the guard; anything else is our bug or the store's trouble.
+      if (error instanceof AppError) log.debug({ record: key, reason: error.message }, 'a rotation failed')
+      else log.error({ err: error, record: key }, 'a rotation failed unexpectedly')
+      if (claimed.usableUntilMs !== Number.POSITIVE_INFINITY) return
+      // Nothing gave it a due time again, and the horizon is far: it is tried again soon.
+      await clock.sleep(RETRY_MS, signal).catch(() => undefined)
+      const due = (await store.read(hosts.recordKind, key))?.due
+      if (due?.at.getTime() === lane.horizonMs) lane.waiting.push(claimed)
+    }
   }
 
   #laneOf(mountId: string): Lane {
     const known = this.#lanes.get(mountId)
     if (known) return known
-    const lane: Lane = { running: new Map(), waiting: [], isRecovered: !this.#deps.isExclusive }
+    const { clock, isExclusive } = this.#deps
+    const horizonMs = clock.now().getTime() + RECOVERY_HORIZON_MS
+    const lane: Lane = { running: new Map(), waiting: [], isRecovered: !isExclusive, horizonMs }
     this.#lanes.set(mountId, lane)
     return lane
   }
@@ -182,4 +196,5 @@ interface Lane {
   readonly running: Map<string, Promise<void>>
   waiting: Claimed[]
   isRecovered: boolean
+  readonly horizonMs: number
 }
