@@ -207,7 +207,7 @@ const UNSURE = /^CONNECT |\n[ \t]|\r(?!\n)|(?<!\r)\n/
  */
 export function respellList(server: HttpServer | HttpsServer): void {
   // After the server's own listener of the same event, which has attached the parser by then.
-  server.on('cert' in server || 'setSecureContext' in server ? 'secureConnection' : 'connection', attach)
+  server.on('setSecureContext' in server ? 'secureConnection' : 'connection', attach)
 }
 
 function attach(socket: Socket): void {

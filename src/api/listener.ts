@@ -85,6 +85,7 @@ export async function listen(listener: Listener, pair: TlsPair | undefined, deps
   })
 
   const address = listener.kind === 'tcp' ? await listenTcp(server, listener, pair) : await listenUnix(server, listener)
+  const inode = listener.kind === 'unix' ? await inodeOf(listener.path) : undefined
   return {
     address,
     server,
@@ -98,7 +99,8 @@ export async function listen(listener: Listener, pair: TlsPair | undefined, deps
       server.closeAllConnections()
       for (const socket of sockets) socket.destroy()
       await closed
-      if (listener.kind === 'unix') await rm(listener.path, { force: true })
+      // By now the name may be a successor's.
+      if (listener.kind === 'unix' && (await inodeOf(listener.path)) === inode) await rm(listener.path, { force: true })
     },
   }
 }
@@ -139,6 +141,10 @@ async function started(server: http.Server | https.Server, begin: () => void, wh
   } catch (cause) {
     throw invalid(`cannot listen on ${where}: ${messageOf(cause)}`, { cause })
   }
+}
+
+async function inodeOf(file: string): Promise<number | undefined> {
+  return (await stat(file).catch(() => undefined))?.ino
 }
 
 function answers(socketPath: string): Promise<boolean> {

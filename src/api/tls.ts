@@ -1,4 +1,4 @@
-import { X509Certificate } from 'node:crypto'
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { isIP } from 'node:net'
 import path from 'node:path'
@@ -47,11 +47,16 @@ export async function ensureOwnPair(own: OwnCa, { clock, random }: { clock: Cloc
   const x509 = await loadX509()
   const now = clock.now()
 
-  const readKey = async (name: string) => {
-    const pem = await readIfThere(file(name))
+  const caKeyOf = async (certificate: string): Promise<CryptoKey | undefined> => {
+    const pem = await readIfThere(file('ca.key'))
     if (pem === undefined) return undefined
-    const der = x509.PemConverter.decodeFirst(pem)
-    return { pem, key: await crypto.subtle.importKey('pkcs8', der, ALGORITHM, true, ['sign']) }
+    try {
+      // A crash between the two files leaves a new key beside an old certificate.
+      if (!belongTogether(certificate, pem)) return undefined
+      return await crypto.subtle.importKey('pkcs8', x509.PemConverter.decodeFirst(pem), ALGORITHM, true, ['sign'])
+    } catch (cause) {
+      throw unusable(file('ca.key'), cause)
+    }
   }
   const makeKeys = async () => {
     const keys = await crypto.subtle.generateKey(ALGORITHM, true, ['sign', 'verify'])
@@ -67,7 +72,7 @@ export async function ensureOwnPair(own: OwnCa, { clock, random }: { clock: Cloc
   })
 
   let caPem = await readIfThere(file('ca.crt'))
-  let caKey = (await readKey('ca.key').catch((cause: unknown) => Promise.reject(unusable(file('ca.key'), cause))))?.key
+  let caKey = caPem === undefined ? undefined : await caKeyOf(caPem)
   if (caPem === undefined || caKey === undefined || !lastsLonger(caPem, now, SERVER_DAYS)) {
     const { keys, pem } = await makeKeys()
     const certificate = await x509.X509CertificateGenerator.createSelfSigned({
@@ -123,10 +128,14 @@ function isCurrent(cert: string, key: string, caPem: string, names: readonly str
       (name) => (isIP(name) === 0 ? server.checkHost(name) : server.checkIP(name)) !== undefined,
     )
     const ours = server.verify(new X509Certificate(caPem).publicKey)
-    return covered && ours && key.includes('PRIVATE KEY') && lastsLonger(cert, now, RENEW_DAYS)
+    return covered && ours && belongTogether(cert, key) && lastsLonger(cert, now, RENEW_DAYS)
   } catch {
     return false
   }
+}
+
+function belongTogether(certificate: string, key: string): boolean {
+  return new X509Certificate(certificate).checkPrivateKey(createPrivateKey(key))
 }
 
 function lastsLonger(pem: string, now: Date, days: number): boolean {
