@@ -27,8 +27,9 @@ export const processIo: Io = {
   async askSecret(prompt) {
     const { stdin, stderr } = process
     if (!stdin.isTTY) throw invalid('there is no terminal to ask on')
-    stderr.write(prompt)
+    // Before the prompt: fast fingers would be shown.
     stdin.setRawMode(true)
+    stderr.write(prompt)
     stdin.setEncoding('utf8')
     let typed: string[] = []
     try {
