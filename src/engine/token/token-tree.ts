@@ -8,8 +8,8 @@ import { accessorKind, childKind, dueOf, EXPIRY_QUEUE, type TokenRecord, tokenKi
 
 /**
  * The end of tokens. Order: mark the token dead (from here nobody uses it, nor makes a child of it), then mark its children, then
- * remove its records. A marked token is due at once, so after a crash the worker takes over where the work stopped; doing a step twice
- * changes nothing.
+ * remove its records. A marked token is due soon after, so when the work stops with its process the worker takes it over; doing a step
+ * twice changes nothing.
  */
 export interface TokenTree {
   /** Ends a token and all that stem from it. */
@@ -21,6 +21,8 @@ export interface TokenTree {
 
 const PAGE = 100
 const CLAIM_MS = 60_000
+/** So long whoever marked a token is left alone with it: two at once would each be told that all is done while the other is not. */
+const ALONE_MS = 10_000
 /** Another server's tokens may be due earlier than what was seen here. */
 const LOOK_MS = 5_000
 
@@ -52,34 +54,42 @@ export function createTokenTree(deps: {
   }
 
   function ended(record: TokenRecord, state: 'revoked' | 'orphaning'): TokenRecord {
-    return { ...record, state, endsAt: clock.now() }
+    return { ...record, state, endsAt: new Date(clock.now().getTime() + ALONE_MS) }
   }
 
   /** Brings a dead token and all that stem from it to an end. */
   async function finish(first: string, record: TokenRecord): Promise<void> {
-    const left = [{ key: first, record }]
+    const left: Dead[] = [{ key: first, record }]
     for (let next = left.at(-1); next; next = left.at(-1)) {
-      const { key, record: dead } = next
-      const page = await store.list(childKind, `${key}/`, { limit: PAGE })
+      const page = await store.list(childKind, `${next.key}/`, { limit: PAGE })
       if (page.length > 0) {
         // These go first, so that what waits here is a page for each generation and not a whole family.
-        left.push(...(await part(page, dead.state === 'orphaning')))
+        left.push(...(await withoutLeaves(await part(page, next.record.state === 'orphaning'))))
         continue
       }
       left.pop()
-      await store.commit([
-        remove(tokenKind, key, { expected: 'any' }),
-        remove(accessorKind, dead.accessor, { expected: 'any' }),
-        ...(dead.parentKey === undefined ? [] : [remove(childKind, `${dead.parentKey}/${key}`, { expected: 'any' })]),
-      ])
+      await store.commit(removal(next))
     }
   }
 
+  /** Removes those of some dead tokens that have no children (nor can get any more), in one commit; returns the others. */
+  async function withoutLeaves(dead: readonly Dead[]): Promise<Dead[]> {
+    const parents: Dead[] = []
+    const changes: Change[] = []
+    for (const one of dead) {
+      const [child] = await store.list(childKind, `${one.key}/`, { limit: 1 })
+      if (child) parents.push(one)
+      else changes.push(...removal(one))
+    }
+    if (changes.length > 0) await store.commit(changes)
+    return parents
+  }
+
   /** Takes a page of children from their parent: each becomes an orphan, or is marked dead and returned. */
-  async function part(page: readonly Stored<unknown>[], orphaning: boolean) {
+  async function part(page: readonly Stored<unknown>[], orphaning: boolean): Promise<Dead[]> {
     for (;;) {
       const changes: Change[] = []
-      const dead: { key: string; record: TokenRecord }[] = []
+      const dead: Dead[] = []
       for (const { key: link } of page) {
         changes.push(remove(childKind, link, { expected: 'any' }))
         const key = link.slice(link.indexOf('/') + 1)
@@ -137,6 +147,19 @@ export function createTokenTree(deps: {
       },
     },
   }
+}
+
+interface Dead {
+  readonly key: string
+  readonly record: TokenRecord
+}
+
+function removal({ key, record: { accessor, parentKey } }: Dead): Change[] {
+  return [
+    remove(tokenKind, key, { expected: 'any' }),
+    remove(accessorKind, accessor, { expected: 'any' }),
+    ...(parentKey === undefined ? [] : [remove(childKind, `${parentKey}/${key}`, { expected: 'any' })]),
+  ]
 }
 
 /** Marked: nobody may use it any more. */
