@@ -109,7 +109,7 @@ export function createClient({ transport, clock, random, token }: ClientDeps): C
           await clock.sleep(pause, signal).catch(() => undefined)
           continue
         }
-        for (const followed of followedOf(answer?.data ?? {})) {
+        for (const followed of followedOf(answer?.data ?? {}, last)) {
           yield followed
           last = followed.kind === 'gap' ? followed.resumeAfter : followed.event.number
         }

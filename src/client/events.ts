@@ -17,10 +17,11 @@ export type Followed =
   | { readonly kind: 'event'; readonly event: FeedEvent }
   | { readonly kind: 'gap'; readonly resumeAfter: number }
 
-/** Reads the payload of one `sys/events` answer. */
-export function followedOf(data: JsonObject): Followed[] {
-  // Listing anew covers all up to here, whatever events came along.
-  if (data['gap'] === true) return [{ kind: 'gap', resumeAfter: numberOf(data['last']) }]
+/** Reads the payload of what `sys/events` answered when asked for what came after event `after`. */
+export function followedOf(data: JsonObject, after: number): Followed[] {
+  const last = numberOf(data['last'])
+  // Listing anew covers all up to here, whatever events came along. A feed that ends before `after` is that of a restored store.
+  if (data['gap'] === true || last < after) return [{ kind: 'gap', resumeAfter: last }]
   const events = data['events']
   return Array.isArray(events) ? events.filter(isObject).map((event) => ({ kind: 'event', event: eventOf(event) })) : []
 }

@@ -3,7 +3,7 @@ import type { Secret } from '../lib/secret.ts'
 import type { Json, JsonObject } from '../schema/answer.ts'
 
 /** Parameters of a request. Secrets stay wrapped until the transport sends them. */
-export type Field = null | boolean | number | string | Secret | readonly Field[] | { readonly [name: string]: Field }
+type Field = null | boolean | number | string | Secret | readonly Field[] | { readonly [name: string]: Field }
 export type Fields = Readonly<Record<string, Field>>
 
 export interface DoorRequest {

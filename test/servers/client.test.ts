@@ -70,7 +70,7 @@ class ScriptedEngine implements EngineDoor {
     const last = this.events.at(-1) ?? 0
     const gap = this.kept > after + 1
     const found = this.events.filter((number) => number > after)
-    if (!gap && found.length === 0)
+    if (!gap && found.length === 0 && after <= last)
       await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason), { once: true }))
     const events = found.map((number) => ({
       number,
@@ -208,6 +208,15 @@ describe.each(ways)('%s', (way) => {
       if (seen.length === 3) setTimeout(() => stop.abort(), 20)
     }
     expect(seen).toEqual(['gap until 7', 'p8', 'p9'])
+  })
+
+  test('a feed that begins anew, as after a restore, is a gap', async () => {
+    Object.assign(engine, { kept: 1, events: [1, 2], outages: 0 })
+    const feed = client().followEvents(50, AbortSignal.timeout(5_000))
+    expect((await feed.next()).value).toEqual({ kind: 'gap', resumeAfter: 2 })
+    engine.events.push(3)
+    expect((await feed.next()).value).toMatchObject({ kind: 'event', event: { number: 3 } })
+    await feed.return()
   })
 
   test('a call ends with its signal', async () => {
