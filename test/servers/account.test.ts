@@ -4,10 +4,12 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { AccountState } from '../../src/engine/account/account.ts'
 import { createDirectoryGuard } from '../../src/engine/account/guard.ts'
 import { isProven, proveRestored } from '../../src/engine/account/restored.ts'
+import { createRestoredWorker } from '../../src/engine/account/restored-worker.ts'
 import { createRotationWorker } from '../../src/engine/account/rotation-worker.ts'
 import { type AccountTurnerDeps, createAccountTurner } from '../../src/engine/account/turn.ts'
 import type { DirectorySettings } from '../../src/engine/directory/directory.ts'
 import { createDirectoryDoor } from '../../src/engine/directory/door.ts'
+import { readRestoreMark, setRestoreMark } from '../../src/engine/storage/restore-mark.ts'
 import type { Store } from '../../src/engine/storage/store.ts'
 import { systemClock } from '../../src/lib/clock.ts'
 import type { AppError } from '../../src/lib/errors.ts'
@@ -576,5 +578,27 @@ describe('after a restore', () => {
     const error = await failure(proveRestored({ ...one, clock: systemClock, log }, gone, mark, never))
     expect(error.kind).toBe('unavailable')
     expect(isProven(await account(), mark)).toBe(false)
+  })
+
+  test('the worker proves every account, then clears the mark', async () => {
+    await existing(UID, { since })
+    await putAccount(store, 'lib-1', { password: 'of the backup', dueAt: new Date(0), since })
+    await store.commit([setRestoreMark(mark.at)])
+    await using one = process()
+    const hosts = {
+      recordKind: testAccountKind,
+      mounts: async () => [{ id: MOUNT }],
+      hostFor: (_: string, key: string) => host(key.slice(MOUNT.length + 1)),
+    }
+    const worker = createRestoredWorker({ ...one, store, clock: systemClock, log, hosts })
+    await slapd.freeze()
+    await worker.tick(never).finally(() => slapd.thaw())
+    expect(await readRestoreMark(store)).toBeDefined()
+    await one.guard.reset(MOUNT)
+    await worker.tick(never)
+    expect(await readRestoreMark(store)).toBeUndefined()
+    for (const uid of [UID, 'lib-1']) await expectServed(uid)
+    expect(await eventTypes()).toEqual(['drift', 'rotate'])
+    await resetPassword('lib-1')
   })
 })
