@@ -13,6 +13,8 @@ export interface ServerConfig {
   readonly socket: string | undefined
   readonly sealKeyFile: string
   readonly tls: { readonly certFile: string; readonly keyFile: string } | undefined
+  /** More names for the certificate of our own CA. */
+  readonly tlsNames: readonly string[]
   readonly plainHttp: boolean
   readonly auditLog: string
   readonly trustedProxies: readonly string[]
@@ -31,6 +33,8 @@ export interface ControllerConfig {
   readonly identity: string
   readonly manifestsDir: string | undefined
   readonly secretsDir: string | undefined
+  /** Namespaces whose Secrets may be touched; empty: all. */
+  readonly secretNamespaces: readonly string[]
   readonly healthPort: number
   readonly logLevel: string
 }
@@ -61,6 +65,7 @@ const SERVER_FLAGS = {
   'seal-key': { type: 'string' },
   'tls-cert': { type: 'string' },
   'tls-key': { type: 'string' },
+  'tls-names': { type: 'string', default: '' },
   'plain-http': { type: 'boolean', default: false },
   'audit-log': { type: 'string' },
   'trusted-proxies': { type: 'string', default: '' },
@@ -77,6 +82,7 @@ const CONTROLLER_FLAGS = {
   identity: { type: 'string', default: '' },
   manifests: { type: 'string' },
   secrets: { type: 'string' },
+  'secret-namespaces': { type: 'string', default: '' },
   'health-port': { type: 'string', default: '0' },
   'log-level': { type: 'string', default: 'info' },
 } as const
@@ -101,6 +107,7 @@ export function controllerConfig(args: readonly string[], env: Environment): Con
     identity: textOf(flags, 'identity') ?? '',
     manifestsDir,
     secretsDir,
+    secretNamespaces: listOf(textOf(flags, 'secret-namespaces') ?? ''),
     healthPort: portOf(requireText(flags, 'health-port'), '--health-port'),
     logLevel: levelOf(flags),
   })
@@ -181,6 +188,7 @@ function serverFrom(flags: Flags): ServerConfig {
     socket: textOf(flags, 'socket'),
     sealKeyFile: textOf(flags, 'seal-key') ?? `${dataDir}/seal-key`,
     tls: certFile !== undefined && keyFile !== undefined ? { certFile, keyFile } : undefined,
+    tlsNames: listOf(textOf(flags, 'tls-names') ?? ''),
     plainHttp: flags['plain-http'] === true,
     auditLog: textOf(flags, 'audit-log') ?? `${dataDir}/audit.log`,
     trustedProxies: listOf(textOf(flags, 'trusted-proxies') ?? ''),

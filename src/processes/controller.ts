@@ -86,6 +86,7 @@ async function inCluster({ config, log, signal }: Deps, client: Client, stack: A
       {
         types,
         centralNamespace: config.namespace,
+        ...(config.secretNamespaces.length > 0 && { secretNamespaces: config.secretNamespaces }),
         managedLabel: 'keyturn.dev/managed',
         secretManager: 'keyturn',
         statusManager: 'keyturn-status',

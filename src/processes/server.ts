@@ -52,7 +52,8 @@ export async function startServer(deps: {
     }),
   )
   if (config.controllerTokenFile !== undefined) await keepSecret(config.controllerTokenFile, engine.controllerToken)
-  const names = [...new Set([...config.listen.map(({ host }) => host), 'localhost', '127.0.0.1', '::1', hostname()])]
+  const usual = ['localhost', '127.0.0.1', '::1', hostname()]
+  const names = [...new Set([...config.listen.map(({ host }) => host), ...config.tlsNames, ...usual])]
   const tls = config.tls ?? {
     directory: path.join(config.dataDir, 'tls'),
     names: names.filter((name) => !isWildcard(name)),

@@ -68,6 +68,14 @@ annotations:
 {{- .Values.persistence.existingClaim | default (printf "%s-data" (include "keyturn.fullname" .)) }}
 {{- end }}
 
+{{/* The names under which clients reach the Service. */}}
+{{- define "keyturn.hostNames" -}}
+{{- $name := include "keyturn.fullname" . }}
+{{- $namespace := include "keyturn.namespace" . }}
+{{- $names := list $name (printf "%s.%s" $name $namespace) (printf "%s.%s.svc" $name $namespace) (printf "%s.%s.svc.cluster.local" $name $namespace) }}
+{{- concat $names .Values.server.tls.extraNames | toJson }}
+{{- end }}
+
 {{- define "keyturn.image" -}}
 {{- $repository := .Values.image.repository }}
 {{- with .Values.global.imageRegistry }}

@@ -25,6 +25,8 @@ export interface ClusterSourceOptions {
   readonly types: readonly ResourceType[]
   /** Namespaces that are watched; absent: all, which needs rights on all. */
   readonly namespaces?: readonly string[]
+  /** Namespaces in which we may touch Secrets, where those are fewer. */
+  readonly secretNamespaces?: readonly string[]
   /** Where Secrets and ConfigMaps of cluster-scoped kinds live; changes there are reported. */
   readonly centralNamespace: string
   /** The label with the value `true` on every Secret that we write; only those are followed. */
@@ -92,7 +94,8 @@ export class ClusterSource implements Source {
       }
       this.#kinds.set(kind, informers)
     }
-    this.#secrets = this.#spread(SECRETS).map((namespace) => this.#outputSecrets(namespace, onChange))
+    const secretNamespaces = this.#options.secretNamespaces ?? this.#spread(SECRETS)
+    this.#secrets = secretNamespaces.map((namespace) => this.#outputSecrets(namespace, onChange))
     if (!this.#options.namespaces) {
       this.#namespaces = this.#informer({ type: NAMESPACES, namespace: allNamespaces, metadataOnly: true })
       this.#namespaces.onChange(({ type, object, old }) => {
