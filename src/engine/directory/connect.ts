@@ -1,7 +1,7 @@
-import type { X509Certificate } from 'node:crypto'
 import net from 'node:net'
 import tls from 'node:tls'
 import { messageOf } from '../../lib/errors.ts'
+import { weakCertificate } from './certificate.ts'
 import type { DirectorySettings, TlsVersion } from './directory.ts'
 import { DirectoryError } from './errors.ts'
 import { startTls } from './start-tls.ts'
@@ -11,6 +11,8 @@ import { startTls } from './start-tls.ts'
  * octets sent in the clear as part of the session, checks the certificate for the wrong name and has no time limit.
  */
 export async function openSocket(url: string, settings: DirectorySettings, signal: AbortSignal): Promise<net.Socket> {
+  if (!/^ldaps?:\/\//i.test(url) || !URL.canParse(url))
+    throw new DirectoryError('refused', `${url} is not an ldap:// or ldaps:// URL`, { server: url })
   const { protocol, hostname, port } = new URL(url)
   const secure = protocol === 'ldaps:'
   const host = hostname.replace(/^\[|\]$/g, '')
@@ -70,26 +72,22 @@ async function secureSocket(
     secure.on('error', () => undefined)
     secure.destroy()
     const range = `${settings.tlsMinVersion} to ${settings.tlsMaxVersion}`
-    // The server's alert for "no common version"; the default maximum is TLS 1.2.
-    if (/protocol version|unsupported protocol/i.test(messageOf(error)))
+    // The alert for "no common version"; the default maximum is TLS 1.2. Some servers hang up instead of saying so.
+    if (/protocol version|unsupported protocol|no protocols available|handshake failure/i.test(messageOf(error)))
       throw new Error(`the server speaks no TLS version from ${range}; see tls_max_version`, { cause: error })
+    if (/before secure TLS connection|closed the connection/i.test(messageOf(error)))
+      throw new Error(
+        `the server closed the connection in the TLS handshake; it may speak no version from ${range} (tls_min_version, tls_max_version) or want a client certificate`,
+        { cause: error },
+      )
     throw error
   }
-  if (!settings.insecureTls) requireSoundSignatures(secure.getPeerX509Certificate())
-  return secure
-}
-
-/** Refuses a chain in which a signature that counts was made with SHA-1 or MD5 (SPECIFICATION 9). A root's own signature proves nothing. */
-function requireSoundSignatures(leaf: X509Certificate | undefined): void {
-  for (let certificate = leaf; certificate; ) {
-    const issuer: X509Certificate | undefined = certificate.issuerCertificate
-    const isRoot = certificate.checkIssued(certificate)
-    if (!isRoot && /sha-?1(?!\d)|md5/i.test(certificate.signatureAlgorithm ?? ''))
-      throw new Error(
-        `the certificate "${certificate.subject.replaceAll('\n', ', ')}" is signed with ${certificate.signatureAlgorithm}, which is not accepted`,
-      )
-    certificate = isRoot || issuer === certificate ? undefined : issuer
-  }
+  // SPECIFICATION 9: also where the lowest security level of OpenSSL no longer looks.
+  const weak = settings.insecureTls ? undefined : weakCertificate(secure)
+  if (weak === undefined) return secure
+  secure.on('error', () => undefined)
+  secure.destroy()
+  throw new Error(`a certificate is signed with SHA-1 or MD5, which is not accepted: ${weak}`)
 }
 
 /** Resolves when the event happens; rejects when the socket fails or closes before, or the signal aborts. */

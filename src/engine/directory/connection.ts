@@ -1,152 +1,216 @@
 import type net from 'node:net'
-import {
-  Attribute,
-  Change,
-  Client,
-  type Entry as LdapEntry,
-  ResultCodeError,
-  SearchRequest as WireSearch,
-} from 'ldapts'
 import { messageOf } from '../../lib/errors.ts'
-import type { AttributeChange, BindIdentity, DirectorySettings, Entry, SearchRequest, Session } from './directory.ts'
+import { elementSize } from './ber.ts'
+import type { BindIdentity, DirectorySettings, Entry, SearchRequest, Session } from './directory.ts'
 import { DirectoryError, fromResultCode } from './errors.ts'
-import { requireAttribute } from './filter.ts'
+import {
+  type Answer,
+  decodeAnswer,
+  encodeBind,
+  encodeReplace,
+  encodeSearch,
+  encodeUnbind,
+  type FoundEntry,
+  type Operation,
+} from './message.ts'
 
 /**
- * One connection to one server, used for one request at a time. It goes round the faults of ldapts: the socket is handed over once and never
- * replaced; after the first failure that is not the server's answer the connection is broken for good; every request has a time limit; a search
- * really sends its dereferencing mode and time limit; values are octets.
+ * One connection to one server, used for one request at a time. It never opens another: after the first thing that is not the answer to what was
+ * asked (silence, a closed socket, octets that are no LDAP) it is lost for good. Every request has a time limit, and its end says whether the
+ * server may have got it.
  */
 export interface Connection extends Session {
   /** False after a failure or when either side closed it. */
   readonly isUsable: boolean
+  /** How it ended: `closed` by the server, `silent` beyond the time limit, `confused` by octets that are no answer, `ended` by us. */
+  readonly lost: 'closed' | 'silent' | 'confused' | 'ended' | undefined
   bind(identity: BindIdentity): Promise<void>
   close(): void
   /** Ends it at once, with whatever is under way on it. */
   abort(): void
 }
 
-const DEREFERENCE = { never: 'never', finding: 'find', searching: 'search', always: 'always' } as const
+/** The last answer to a request and the entries before it. */
+interface Outcome {
+  readonly code: number
+  readonly entries: readonly FoundEntry[]
+  readonly cookie: Buffer | undefined
+}
+
+interface Waiting {
+  readonly id: number
+  readonly operation: Operation
+  readonly entries: FoundEntry[]
+  readonly done: (outcome: Outcome) => void
+  readonly fail: (what: string, cause: unknown) => void
+}
+
+const SUCCESS = 0
 const SIZE_LIMIT_EXCEEDED = 4
+const LONGEST_MESSAGE = 16 * 1024 * 1024
 
 export function createConnection(socket: net.Socket, server: string, settings: DirectorySettings): Connection {
-  let handedOver = false
-  let broken = false
-  socket.once('close', () => {
-    broken = true
-  })
-  const client = new Client({
-    url: 'ldap://handed.over',
-    timeout: settings.requestTimeoutMs,
-    strictDN: false,
-    // ldapts would open another connection by itself, in the clear and unbound.
-    createConnection: () => {
-      if (handedOver) throw new Error('the connection was lost')
-      handedOver = true
-      return socket
-    },
-  })
-  dereference(client, DEREFERENCE[settings.dereferenceAliases])
+  const { requestTimeoutMs, maxPageSize, dereferenceAliases } = settings
+  // StartTLS was the first message where there was one.
+  let lastId = 1
+  let lost: Connection['lost']
+  let waiting: Waiting | undefined
+  let tail: Promise<unknown> = Promise.resolve()
 
-  async function attempt<T>(operation: 'bind' | 'search' | 'modify', work: () => Promise<T>): Promise<T> {
-    if (broken || (handedOver && !client.isConnected))
-      throw new DirectoryError('unavailable', `the connection to ${server} is closed`, { server })
+  function lose(how: NonNullable<Connection['lost']>, what: string, cause?: unknown): void {
+    if (lost !== undefined) return
+    lost = how
+    socket.destroy()
+    waiting?.fail(what, cause)
+  }
+
+  function take(answer: Answer): void {
+    if (!waiting || answer.id !== waiting.id) {
+      // Message 0 announces the end of the connection (RFC 4511, 4.4.1).
+      if (answer.id === 0) lose('closed', 'the server ends the connection')
+      else lose('confused', 'the server answers what nobody asked')
+      return
+    }
+    if (answer.is === 'entry') waiting.entries.push(answer.entry)
+    else if (answer.is === waiting.operation) waiting.done({ ...answer, entries: waiting.entries })
+    else if (answer.is !== 'reference') lose('confused', 'the server answers something else')
+  }
+
+  const read = messageReader((message) => take(decodeAnswer(message)))
+  socket.on('data', (chunk: Buffer) => {
+    if (lost !== undefined) return
     try {
-      return await work()
+      read(chunk)
     } catch (error) {
-      if (error instanceof DirectoryError) throw error
-      if (error instanceof ResultCodeError) throw fromResultCode(error.code, server, operation)
-      // No answer of the server: time is over, the connection is lost, or what came is not LDAP. ldapts tells only by text.
-      broken = true
-      socket.destroy()
-      const outcome = operation === 'modify' ? 'unknown-outcome' : 'unavailable'
-      throw new DirectoryError(outcome, `${operation} at ${server}: no answer: ${messageOf(error).split('\n')[0]}`, {
-        server,
-        cause: error,
-      })
+      lose('confused', `what the server sends is not LDAP (${messageOf(error)})`, error)
+    }
+  })
+  socket.on('error', (error) => lose('closed', error.message, error))
+  socket.on('end', () => lose('closed', 'the server closed the connection'))
+  socket.on('close', () => lose('closed', 'the server closed the connection'))
+  // The handshake of StartTLS leaves the socket paused.
+  socket.resume()
+
+  /** Requests of one connection follow each other, also where the caller does not wait. */
+  function exchange(operation: Operation, limitMs: number, encode: (id: number) => Buffer): Promise<Outcome> {
+    const next = tail.then(() => ask(operation, limitMs, encode))
+    tail = next.catch(() => undefined)
+    return next
+  }
+
+  function ask(operation: Operation, limitMs: number, encode: (id: number) => Buffer): Promise<Outcome> {
+    if (lost !== undefined || socket.destroyed)
+      throw new DirectoryError('unavailable', `the connection to ${server} is closed`, { server })
+    lastId += 1
+    const id = lastId
+    const message = encode(id)
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => lose('silent', `time is over (${limitMs / 1000} s)`), limitMs)
+      const end = () => {
+        clearTimeout(timer)
+        waiting = undefined
+      }
+      waiting = {
+        id,
+        operation,
+        entries: [],
+        done(outcome) {
+          end()
+          resolve(outcome)
+        },
+        fail(what, cause) {
+          end()
+          const fate = operation === 'modify' ? 'unknown-outcome' : 'unavailable'
+          reject(new DirectoryError(fate, `${operation} at ${server}: no answer: ${what}`, { server, cause }))
+        },
+      }
+      socket.write(message)
+    })
+  }
+
+  async function search(request: SearchRequest): Promise<Entry[]> {
+    const isPaged = maxPageSize > 0 && request.scope !== 'base' && request.sizeLimit === undefined
+    const endMs = performance.now() + requestTimeoutMs
+    const entries: FoundEntry[] = []
+    for (let cookie = Buffer.alloc(0); ; ) {
+      const leftMs = Math.max(1, Math.ceil(endMs - performance.now()))
+      const page = isPaged ? { size: maxPageSize, cookie } : undefined
+      const options = { timeLimitSeconds: Math.ceil(requestTimeoutMs / 1000), dereferenceAliases, page }
+      const outcome = await exchange('search', leftMs, (id) => encodeSearch(id, request, options))
+      entries.push(...outcome.entries)
+      const isCut = outcome.code === SIZE_LIMIT_EXCEEDED
+      if (isCut && request.sizeLimit === undefined)
+        throw new DirectoryError(
+          'refused',
+          `search at ${server}: more entries than its size limit; set max_page_size`,
+          {
+            server,
+            resultCode: outcome.code,
+          },
+        )
+      if (outcome.code !== SUCCESS && !isCut) throw fromResultCode(outcome.code, server, 'search')
+      if (!page || !outcome.cookie?.length) return entries.map(entryOf)
+      cookie = Buffer.from(outcome.cookie)
     }
   }
 
   return {
     server,
     get isUsable() {
-      return !broken && !socket.destroyed && socket.readable && socket.writable
+      return lost === undefined && !socket.destroyed && socket.readable && socket.writable
     },
-    bind: ({ name, password }) => attempt('bind', () => client.bind(name, password.reveal())),
-    search: (request) =>
-      attempt('search', async () => {
-        const found = await search(client, request, settings, server)
-        return found.map(entryOf)
-      }),
-    replace: (dn, changes) => attempt('modify', () => client.modify(dn, changes.map(changeOf))),
-    abort() {
-      broken = true
-      socket.destroy()
+    get lost() {
+      return lost
     },
+    async bind({ name, password }) {
+      const { code } = await exchange('bind', requestTimeoutMs, (id) => encodeBind(id, name, password))
+      if (code !== SUCCESS) throw fromResultCode(code, server, 'bind')
+    },
+    search,
+    async replace(dn, changes) {
+      const { code } = await exchange('modify', requestTimeoutMs, (id) => encodeReplace(id, dn, changes))
+      if (code !== SUCCESS) throw fromResultCode(code, server, 'modify')
+    },
+    abort: () => lose('ended', 'given up'),
     close() {
-      if (broken) return
-      broken = true
+      if (lost !== undefined) return
+      lost = 'ended'
       // Best effort: the server frees the connection at once instead of when it notices.
-      client.unbind().catch(() => undefined)
-      socket.end()
+      socket.write(encodeUnbind(lastId + 1))
+      socket.destroySoon()
     },
   }
 }
 
-async function search(
-  client: Client,
-  request: SearchRequest,
-  settings: DirectorySettings,
-  server: string,
-): Promise<LdapEntry[]> {
-  const attributes = request.attributes.map(requireAttribute)
-  const paged = settings.maxPageSize > 0 && request.scope !== 'base' && request.sizeLimit === undefined
-  try {
-    const { searchEntries } = await client.search(request.base, {
-      scope: request.scope,
-      filter: request.filter.wire,
-      attributes,
-      explicitBufferAttributes: attributes,
-      timeLimit: Math.ceil(settings.requestTimeoutMs / 1000),
-      ...(request.sizeLimit !== undefined && { sizeLimit: request.sizeLimit }),
-      ...(paged && { paged: { pageSize: settings.maxPageSize } }),
-    })
-    return searchEntries
-  } catch (error) {
-    if (error instanceof ResultCodeError && error.code === SIZE_LIMIT_EXCEEDED && !paged)
-      throw new DirectoryError('refused', `search at ${server}: more entries than its size limit; set max_page_size`, {
-        server,
-        resultCode: error.code,
-      })
-    throw error
+/** Puts messages together from chunks; what is incomplete waits. Throws `BerError` where no message can begin. */
+function messageReader(onMessage: (message: Buffer) => void): (chunk: Buffer) => void {
+  let chunks: Buffer[] = []
+  let held = 0
+  let needed = 2
+  return (chunk) => {
+    chunks.push(chunk)
+    held += chunk.length
+    if (held < needed) return
+    let rest = chunks.length === 1 ? chunk : Buffer.concat(chunks)
+    for (;;) {
+      const size = elementSize(rest, LONGEST_MESSAGE)
+      needed = size ?? rest.length + 1
+      if (rest.length < needed) break
+      onMessage(rest.subarray(0, needed))
+      rest = rest.subarray(needed)
+    }
+    chunks = rest.length === 0 ? [] : [rest]
+    held = rest.length
   }
 }
 
-function changeOf({ attribute, values }: AttributeChange): Change {
-  const modification = new Attribute({ type: requireAttribute(attribute), values: [...values] })
-  return new Change({ operation: 'replace', modification })
-}
-
-function entryOf({ dn, ...values }: LdapEntry): Entry {
+function entryOf({ dn, attributes: found }: FoundEntry): Entry {
   const attributes = new Map<string, readonly Buffer[]>()
-  for (const [name, value] of Object.entries(values)) {
-    const list = Array.isArray(value) ? value : [value]
-    const octets = list.map((item) => (typeof item === 'string' ? Buffer.from(item) : item))
-    attributes.set(name.toLowerCase(), [...(attributes.get(name.toLowerCase()) ?? []), ...octets])
+  for (const { name, values } of found) {
+    const key = name.toLowerCase()
+    attributes.set(key, [...(attributes.get(key) ?? []), ...values])
   }
   const all = (attribute: string) =>
     (attributes.get(attribute.toLowerCase()) ?? []).map((octets) => octets.toString('utf8'))
   return { dn, attributes, all, first: (attribute) => all(attribute)[0] }
-}
-
-/** ldapts takes the option and drops it (9.2): it is put back where the request is sent. */
-function dereference(client: Client, mode: WireSearch['derefAliases']): void {
-  if (mode === 'never') return
-  // `_send` is private to ldapts; its shape is checked by the test that looks at what a server receives.
-  const inner = client as unknown as { _send: (message: unknown) => unknown }
-  const send = inner._send.bind(client)
-  inner._send = (message) => {
-    if (message instanceof WireSearch) message.derefAliases = mode
-    return send(message)
-  }
 }

@@ -80,14 +80,18 @@ export interface SessionOptions {
 }
 
 export interface VerifyOptions {
-  /** Only this server: who wants to know what a server was told must ask that one. */
+  /** Only this server: who wants to know what a server was told must ask that one. One that is not among the URLs any more is not asked. */
   readonly server?: string
   /** Send a bind with a name and no password (RFC 4513, 5.1.2), which proves nothing. Otherwise such a bind is refused here. */
   readonly allowUnauthenticated?: boolean
 }
 
 export interface DirectoryDoor extends AsyncDisposable {
-  /** Runs work on a connection bound as `identity`. Throws `DirectoryError`, class `bind-refused` when the directory refuses the identity. */
+  /**
+   * Runs work on a connection bound as `identity`. It may be begun again, at the same or another server, as long as nothing it asked was
+   * answered and it has changed nothing. Throws `DirectoryError`, class `bind-refused` when the directory refuses the identity,
+   * or the signal's reason.
+   */
   withSession<T>(
     settings: DirectorySettings,
     identity: BindIdentity,

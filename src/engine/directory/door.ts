@@ -6,6 +6,7 @@ import { openSocket } from './connect.ts'
 import { type Connection, createConnection } from './connection.ts'
 import type { BindIdentity, DirectoryDoor, DirectorySettings, Session } from './directory.ts'
 import { DirectoryError, isDirectoryError } from './errors.ts'
+import { present } from './filter.ts'
 import { createPool } from './pool.ts'
 import { createServers } from './servers.ts'
 
@@ -18,8 +19,7 @@ export interface DoorLimits {
   readonly idleMs?: number
 }
 
-// ldapts takes these names for SASL mechanisms instead of names to bind with.
-const SASL = /^(EXTERNAL|PLAIN|DIGEST-MD5|SCRAM-SHA-1)$/
+const ROOT = { base: '', scope: 'base', filter: present('objectClass'), attributes: ['1.1'], sizeLimit: 1 } as const
 
 export function createDirectoryDoor(deps: {
   readonly clock: Clock
@@ -34,17 +34,6 @@ export function createDirectoryDoor(deps: {
   const identityKey = ({ name, password }: BindIdentity) =>
     createHmac('sha256', hashKey).update(`${name}\0${password.reveal()}`).digest('base64url')
 
-  async function open(server: string, settings: DirectorySettings, signal: AbortSignal): Promise<Connection> {
-    try {
-      const connection = createConnection(await openSocket(server, settings, signal), server, settings)
-      servers.reached(server)
-      return connection
-    } catch (error) {
-      if (isDirectoryError(error) && !signal.aborted) servers.failed(server)
-      throw error
-    }
-  }
-
   /** Tries the servers in order; only one that cannot be reached makes way for the next. */
   async function atSomeServer<T>(
     settings: DirectorySettings,
@@ -53,7 +42,8 @@ export function createDirectoryDoor(deps: {
     work: (server: string) => Promise<T>,
   ): Promise<T> {
     const failures: DirectoryError[] = []
-    const candidates = only === undefined ? servers.order(settings.urls) : [only]
+    const isKnown = only !== undefined && settings.urls.includes(only)
+    const candidates = isKnown ? [only] : servers.order(settings.urls)
     for (const server of candidates) {
       try {
         return await work(server)
@@ -70,9 +60,32 @@ export function createDirectoryDoor(deps: {
     })
   }
 
+  /** A new connection, prepared (bound, or not yet). What fails here has changed nothing: another server may be tried. */
+  async function open(
+    server: string,
+    settings: DirectorySettings,
+    signal: AbortSignal,
+    prepare: (connection: Connection) => Promise<void>,
+  ): Promise<Connection> {
+    let connection: Connection | undefined
+    try {
+      connection = createConnection(await openSocket(server, settings, signal), server, settings)
+      const opened = connection
+      await abortable(opened, signal, () => prepare(opened))
+      return opened
+    } catch (error) {
+      connection?.abort()
+      signal.throwIfAborted()
+      // A server that answers "busy" to a bind, or not at all, is as good as down: the next one may do.
+      if (!isDirectoryError(error) || error.class !== 'unavailable') throw error
+      servers.failed(server)
+      throw new Unreached(error)
+    }
+  }
+
   /**
-   * Runs work on a pooled connection, or on a new one prepared by `prepare`. A pooled one that turns out to have been closed meanwhile is
-   * replaced once, provided nothing it was asked was answered or may have changed anything.
+   * Runs work on a pooled connection, or on a new one prepared by `prepare`. Where nothing it was asked was answered or may have changed
+   * anything, the work is begun again: on a new connection when the server had closed the pooled one, else at the next server.
    */
   async function onConnection<T>(
     key: string,
@@ -84,30 +97,20 @@ export function createDirectoryDoor(deps: {
     keep: boolean,
   ): Promise<T> {
     for (let pooled = keep ? pool.take(key) : undefined; ; pooled = undefined) {
-      let connection = pooled
-      if (!connection) {
-        connection = await open(server, settings, signal).catch((error: unknown) => {
-          throw isDirectoryError(error) ? new Unreached(error) : error
-        })
-        try {
-          await prepare(connection)
-        } catch (error) {
-          connection.abort()
-          // A server that answers "busy" to a bind, or not at all, is as good as down: the next one may do.
-          throw isDirectoryError(error) && error.class === 'unavailable' ? new Unreached(error) : error
-        }
-        if (keep) pool.opened(key, connection)
-      }
-      const used = watch(connection)
-      const abort = () => connection.abort()
-      signal.addEventListener('abort', abort, { once: true })
+      const connection = pooled ?? (await open(server, settings, signal, prepare))
+      if (keep && !pooled) pool.opened(key, connection)
+      const used = watch(connection, pooled !== undefined)
       try {
-        return await work(used.connection)
+        const result = await abortable(connection, signal, () => work(used.connection))
+        servers.reached(server)
+        return result
       } catch (error) {
-        if (pooled && !pooled.isUsable && used.isUntouched() && !signal.aborted) continue
-        throw error
+        if (!isDirectoryError(error) || connection.lost === undefined) throw error
+        if (signal.aborted) throw error.class === 'unknown-outcome' ? error : signal.reason
+        if (pooled && connection.lost === 'closed' && used.isUntouched()) continue
+        servers.failed(server)
+        throw used.isUntouched() ? new Unreached(error) : error
       } finally {
-        signal.removeEventListener('abort', abort)
         if (keep) pool.giveBack(key, connection)
         else connection.close()
       }
@@ -118,7 +121,10 @@ export function createDirectoryDoor(deps: {
     async withSession(settings, identity, signal, work, options = {}) {
       requireName(identity)
       return atSomeServer(settings, options.server, signal, async (server) => {
-        const leave = await servers.enter('work', server, perServer, signal)
+        // Lanes of their own: who waits for one of the others while holding a place must not wait for itself.
+        const lane = options.fresh ? 'fresh' : identity.name === '' ? 'anonymous' : 'work'
+        const limit = options.fresh ? loginsPerServer : perServer
+        const leave = await servers.enter(lane, server, limit, signal)
         try {
           const key = `${fingerprint(settings)} ${identityKey(identity)} ${server}`
           const bind = (connection: Connection) => connection.bind(identity)
@@ -132,13 +138,16 @@ export function createDirectoryDoor(deps: {
 
     async verify(settings, identity, signal, options = {}) {
       requireName(identity)
-      if (identity.password.isEmpty && options.allowUnauthenticated !== true)
+      if (identity.password.isEmpty && identity.name !== '' && options.allowUnauthenticated !== true)
         throw invalid('a bind without a password proves nothing and is not sent')
       return atSomeServer(settings, options.server, signal, async (server) => {
         const leave = await servers.enter('login', server, loginsPerServer, signal)
         try {
           const key = `${fingerprint(settings)} login ${server}`
           return await onConnection(key, server, settings, signal, async () => undefined, accepts(identity), true)
+        } catch (error) {
+          // "Busy", "unavailable": another server can answer as well.
+          throw isDirectoryError(error) && error.class === 'unavailable' ? new Unreached(error) : error
         } finally {
           leave()
         }
@@ -154,16 +163,13 @@ export function createDirectoryDoor(deps: {
   }
 }
 
-// Codes with which a server refuses a name or password for what it is (RFC 4511; 53 and 19 where accounts are disabled or expired).
-const REFUSALS: readonly (number | undefined)[] = [19, 32, 34, 48, 49, 50, 53]
-
 function accepts(identity: BindIdentity): (connection: Connection) => Promise<boolean> {
   return async (connection) => {
     try {
       await connection.bind(identity)
       return true
     } catch (error) {
-      if (isDirectoryError(error) && REFUSALS.includes(error.resultCode)) return false
+      if (isDirectoryError(error) && error.class === 'bind-refused') return false
       throw error
     }
   }
@@ -178,13 +184,41 @@ class Unreached extends Error {
   }
 }
 
-/** Tells whether a connection has answered anything, or been asked to change anything. */
-function watch(inner: Connection): { connection: Connection; isUntouched: () => boolean } {
+/** Runs work that the signal ends by ending the connection, with whatever is under way on it. */
+async function abortable<T>(connection: Connection, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  const abort = () => connection.abort()
+  signal.addEventListener('abort', abort, { once: true })
+  try {
+    signal.throwIfAborted()
+    return await work()
+  } finally {
+    signal.removeEventListener('abort', abort)
+  }
+}
+
+/**
+ * Tells whether a connection has answered anything, or been asked to change anything. One that waited in the pool may have been closed long ago:
+ * it must answer a question before it is told to change something, so that a modify is never lost in a dead connection.
+ */
+function watch(inner: Connection, isPooled: boolean): { connection: Connection; isUntouched: () => boolean } {
   let touched = false
   const answered = async <T>(work: Promise<T>): Promise<T> => {
-    const result = await work
-    touched = true
-    return result
+    try {
+      const result = await work
+      touched = true
+      return result
+    } catch (error) {
+      if (isDirectoryError(error) && error.resultCode !== undefined) touched = true
+      throw error
+    }
+  }
+  const prove = async () => {
+    try {
+      await answered(inner.search(ROOT))
+    } catch (error) {
+      // Any answer is one, also "you may not".
+      if (!touched) throw error
+    }
   }
   return {
     isUntouched: () => !touched,
@@ -193,9 +227,13 @@ function watch(inner: Connection): { connection: Connection; isUntouched: () => 
       get isUsable() {
         return inner.isUsable
       },
+      get lost() {
+        return inner.lost
+      },
       bind: (identity) => answered(inner.bind(identity)),
       search: (request) => answered(inner.search(request)),
-      replace(dn, changes) {
+      async replace(dn, changes) {
+        if (isPooled && !touched) await prove()
         touched = true
         return inner.replace(dn, changes)
       },
@@ -204,7 +242,6 @@ function watch(inner: Connection): { connection: Connection; isUntouched: () => 
 }
 
 function requireName({ name, password }: BindIdentity): void {
-  if (SASL.test(name)) throw invalid(`"${name}" is not a name to bind with`)
   if (name === '' && !password.isEmpty) throw invalid('a password without a name cannot be bound with')
 }
 

@@ -76,10 +76,20 @@ const RESULT_CODES: ReadonlyMap<number, readonly [DirectoryErrorClass, string]> 
   [80, ['unavailable', 'other error']],
 ])
 
+// Codes with which a server refuses a bind for its name or password (53 and 19 where accounts are disabled or locked): asking again may lock it.
+const REFUSED_BINDS: ReadonlySet<number> = new Set([19, 32, 34, 48, 49, 50, 53])
+
 /** The error of a result code. 49 in answer to anything but a bind says nothing about our own credentials: it is a refusal. */
 export function fromResultCode(code: number, server: string, operation: 'bind' | 'search' | 'modify', cause?: unknown) {
   const [known, meaning] = RESULT_CODES.get(code) ?? ['refused', 'the server refused']
-  const errorClass = known === 'bind-refused' && operation !== 'bind' ? 'refused' : known
+  const errorClass =
+    operation === 'bind'
+      ? REFUSED_BINDS.has(code)
+        ? 'bind-refused'
+        : known
+      : known === 'bind-refused'
+        ? 'refused'
+        : known
   return new DirectoryError(errorClass, `${operation} at ${server}: ${meaning} (result code ${code})`, {
     resultCode: code,
     server,

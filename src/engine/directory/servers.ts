@@ -21,25 +21,37 @@ interface Gate {
   readonly waiting: (() => void)[]
 }
 
+const BACKOFF = { firstMs: 1_000, limitMs: 60_000 }
+
 export function createServers({ clock, random }: { readonly clock: Clock; readonly random: Random }): Servers {
   const down = new Map<string, { failures: number; untilMs: number }>()
   const gates = new Map<string, Gate>()
 
+  /** A place that becomes free goes to who has waited longest, never past the line. */
   function leave(key: string, gate: Gate): void {
-    gate.inside -= 1
-    gate.waiting.shift()?.()
-    if (gate.inside === 0 && gate.waiting.length === 0) gates.delete(key)
+    const next = gate.waiting.shift()
+    if (next) next()
+    else {
+      gate.inside -= 1
+      if (gate.inside === 0) gates.delete(key)
+    }
   }
 
   return {
     order(urls) {
       const nowMs = clock.monotonicMs()
-      const restMs = (url: string) => Math.max(0, (down.get(url)?.untilMs ?? 0) - nowMs)
-      return [...urls].sort((a, b) => restMs(a) - restMs(b))
+      const restMs = new Map<string, number>()
+      for (const url of urls) {
+        const found = down.get(url)
+        restMs.set(url, Math.max(0, (found?.untilMs ?? 0) - nowMs))
+        // Its time is over: who asks now finds out whether it is back, while everybody else goes on elsewhere.
+        if (found && found.untilMs <= nowMs) found.untilMs = nowMs + backoffMs(found.failures, BACKOFF, random)
+      }
+      return [...urls].sort((a, b) => (restMs.get(a) ?? 0) - (restMs.get(b) ?? 0))
     },
     failed(url) {
       const failures = (down.get(url)?.failures ?? 0) + 1
-      const waitMs = backoffMs(failures, { firstMs: 1_000, limitMs: 60_000 }, random)
+      const waitMs = backoffMs(failures, BACKOFF, random)
       down.set(url, { failures, untilMs: clock.monotonicMs() + waitMs })
     },
     reached: (url) => void down.delete(url),
@@ -50,8 +62,8 @@ export function createServers({ clock, random }: { readonly clock: Clock; readon
       const key = `${pool} ${url}`
       const gate = gates.get(key) ?? { inside: 0, waiting: [] }
       gates.set(key, gate)
-      while (gate.inside >= limit) await turn(gate, signal)
-      gate.inside += 1
+      if (gate.inside < limit) gate.inside += 1
+      else await turn(gate, signal)
       let left = false
       return () => {
         if (!left) leave(key, gate)
