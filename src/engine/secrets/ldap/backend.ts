@@ -4,7 +4,8 @@ import type { Random } from '../../../lib/random.ts'
 import { accountDue, isTurning } from '../../account/account.ts'
 import type { DirectoryGuard } from '../../account/guard.ts'
 import { isProven, proveRestored } from '../../account/restored.ts'
-import { createRotationWorker } from '../../account/rotation-worker.ts'
+import { createRestoredWorker } from '../../account/restored-worker.ts'
+import { createRotationWorker, type RotationHosts } from '../../account/rotation-worker.ts'
 import type { AccountTurner } from '../../account/turn.ts'
 import type { Backend, Mount } from '../../backend.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
@@ -18,6 +19,7 @@ import {
   accountKind,
   configKind,
   type EngineConfig,
+  type StaticRoleRecord,
   staticRoleKind,
   staticRoleNameKind,
   tenantKind,
@@ -51,26 +53,21 @@ export function createLdapSecretsBackend(deps: {
   const { store, door, guard, turner, clock, random, log } = deps
   // A record's key begins with its mount's id; the worker asks for all mounts right before it asks for a host of one.
   let paths = new Map<string, string>()
-  const worker = createRotationWorker({
-    store,
-    turner,
-    guard,
-    clock,
-    log,
-    isExclusive: deps.isExclusive ?? false,
-    hosts: {
-      recordKind: staticRoleKind,
-      async mounts() {
-        const mounts = await deps.mounts()
-        paths = new Map(mounts.map(({ id, path }) => [id, path]))
-        return mounts
-      },
-      hostFor(mountId, key) {
-        const mount = { id: mountId, path: paths.get(mountId) ?? '' }
-        return staticRoleHost({ store, random }, mount, key.slice(mountId.length + 1))
-      },
+  const hosts: RotationHosts<StaticRoleRecord> = {
+    recordKind: staticRoleKind,
+    async mounts() {
+      const mounts = await deps.mounts()
+      paths = new Map(mounts.map(({ id, path }) => [id, path]))
+      return mounts
     },
-  })
+    hostFor(mountId, key) {
+      const mount = { id: mountId, path: paths.get(mountId) ?? '' }
+      return staticRoleHost({ store, random }, mount, key.slice(mountId.length + 1))
+    },
+  }
+  const isExclusive = deps.isExclusive ?? false
+  const worker = createRotationWorker({ store, turner, guard, clock, log, isExclusive, hosts })
+  const restoredWorker = createRestoredWorker({ store, door, turner, guard, clock, log, hosts })
   const wake = () => worker.poke()
 
   /** A new configuration is a new chance: connections are made anew, and what failed is tried at once. */
@@ -109,7 +106,7 @@ export function createLdapSecretsBackend(deps: {
       staticCredRoute({ store, clock, restored }),
       rotateRoleRoute({ store, random, turner, wake }),
     ],
-    workers: [worker],
+    workers: [worker, restoredWorker],
     async unmount({ id }) {
       const config = await store.read(configKind, id)
       await store.commit([remove(configKind, id, { expected: 'any' }), forgetTenancy(id)])
