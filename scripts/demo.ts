@@ -21,7 +21,7 @@ const [manifests, secrets, data] = ['manifests', 'secrets', 'data'].map((name) =
 ]
 const ACCOUNT = 'uid=static-1,ou=services,dc=example,dc=test'
 const FIRST_PASSWORD = 'static-1-secret'
-const SECRET = path.join(secrets, 'demo/ledger-login')
+const SECRET = path.join(secrets, 'demo/app-login')
 const keyturn = path.join(root, 'node_modules/.bin/keyturn')
 
 let step = 0
@@ -48,7 +48,7 @@ async function main(): Promise<void> {
   const process_ = startDev(port, log)
   const env = { KEYTURN_ADDR: url, KEYTURN_CACERT: path.join(data, 'tls/ca.crt'), HOME: work }
   const first = await passwordOtherThan('', () => process_.exitCode !== null)
-  say(`   ${url} answers. The LdapStaticRole demo/ledger took over the account, and its Secret is`)
+  say(`   ${url} answers. The LdapStaticRole demo/app took over the account, and its Secret is`)
   say(`   ${SECRET}/{username,password,dn}.`)
   await proven(slapd, first, true, 'The password in the Secret binds')
   await proven(slapd, FIRST_PASSWORD, false, 'The old password does not')
@@ -56,15 +56,15 @@ async function main(): Promise<void> {
   head('Alice logs in with her directory password and reads the account over /v1.')
   say('   $ SERVICE_LDAP_PASSWORD=… keyturn login --method ldap username=alice')
   await run(['login', '--method', 'ldap', 'username=alice'], { ...env, SERVICE_LDAP_PASSWORD: 'alice-secret' })
-  say('   $ keyturn read ldap/static-cred/demo/ledger')
-  const read = JSON.parse(await run(['read', '--format', 'json', 'ldap/static-cred/demo/ledger'], env)).data
+  say('   $ keyturn read ldap/static-cred/demo/app')
+  const read = JSON.parse(await run(['read', '--format', 'json', 'ldap/static-cred/demo/app'], env)).data
   const shown = { ...read, password: hidden(read.password), last_password: hidden(read.last_password) }
   for (const [name, value] of Object.entries(shown)) say(`     ${name.padEnd(22)} ${value}`)
   check(read.password === currentPassword(), 'What she reads is what stands in the Secret')
 
   head('Alice turns it by hand.')
-  say('   $ keyturn write ldap/rotate-role/demo/ledger')
-  await run(['write', 'ldap/rotate-role/demo/ledger'], env)
+  say('   $ keyturn write ldap/rotate-role/demo/app')
+  await run(['write', 'ldap/rotate-role/demo/app'], env)
   const second = await passwordOtherThan(read.password)
   await proven(slapd, second, true, 'The new password binds')
   await proven(slapd, read.password, false, 'The one before does not')
@@ -140,7 +140,7 @@ async function stayRunning(slapd: Slapd, url: string): Promise<void> {
   say('\nIt goes on running. Try, in another terminal:\n')
   say(`   export PATH=${path.dirname(keyturn)}:$PATH KEYTURN_ADDR=${url} KEYTURN_CACERT=${data}/tls/ca.crt`)
   say(`   export KEYTURN_TOKEN=$(cat ${data}/root-token)`)
-  say('   keyturn read ldap/static-cred/demo/ledger')
+  say('   keyturn read ldap/static-cred/demo/app')
   say(`   ls -l ${SECRET}/`)
   say(`   $EDITOR ${manifests}/*.yaml      # what you save is applied`)
   say(`   ldapsearch -x -H ${slapd.url} -D cn=admin,dc=example,dc=test -w admin-secret -b dc=example,dc=test dn`)

@@ -126,10 +126,7 @@ function callOf(
     get fields() {
       if (parsed) return parsed
       const given = Object.fromEntries(Object.entries(request.fields).filter(([name]) => !(name in params)))
-      const { value, unknown } = route.body?.parse(given) ?? { value: {}, unknown: Object.keys(given) }
-      if (request.operation === 'write' && unknown.length > 0)
-        warnings.push(`these fields are not known and were ignored: ${unknown.join(', ')}`)
-      parsed = value
+      parsed = route.body?.parse(given).value ?? {}
       return parsed
     },
   }
@@ -174,7 +171,15 @@ async function serve(
     const absent = request.operation === 'read' || request.operation === 'list'
     return { kind: absent ? 'absent' : 'empty', requestId, warnings }
   }
-  return content(deps, request, place, reply, warnings)
+  return content(deps, request, place, reply, [...warnings, ...unknownFields(request, place)])
+}
+
+/** A warning about fields that nobody knows; an answer without a body goes without it (CONTRACT 1.1). */
+function unknownFields({ operation, fields }: EngineRequest, { match }: Place): string[] {
+  if (operation !== 'write' || !match) return []
+  const known = new Set([...(match.route.body?.names ?? []), ...Object.keys(match.params)])
+  const unknown = Object.keys(fields).filter((name) => !known.has(name))
+  return unknown.length === 0 ? [] : [`these fields are not known and were ignored: ${unknown.join(', ')}`]
 }
 
 async function content(
