@@ -10,7 +10,7 @@ import { createFileSink } from './file-sink.ts'
 import { ManifestSet } from './manifest-set.ts'
 import { ObjectStore, refOf } from './object-store.ts'
 import { SecretDirectory } from './secret-directory.ts'
-import type { ResourceRef, Sink, Source } from './source.ts'
+import type { NamespacedName, ResourceRef, Sink, Source } from './source.ts'
 
 /*
  * The embedded pair of Source and Sink: a directory of manifests, and files as Secrets. No cluster needed. Changes are noticed by the
@@ -77,15 +77,20 @@ export async function openStandalone(options: StandaloneOptions): Promise<{ sour
     namespaceLabels: async (name) => ({ 'kubernetes.io/metadata.name': name, ...set.namespaceLabels(name) }),
     namespaceTerminating: async () => false,
     readSecretKey: async ({ namespace, name, key }) => {
-      const value = set.entries('Secret', namespace, name)?.get(key)
+      const value = (await entriesOf({ namespace, name }))?.get(key)
       return value === undefined ? undefined : new Secret(value)
     },
     readSecret: async ({ namespace, name }) => {
-      const entries = set.entries('Secret', namespace, name)
+      const entries = await entriesOf({ namespace, name })
       return entries && new Map([...entries].map(([key, value]) => [key, new Secret(value)]))
     },
     readConfigMapKey: async ({ namespace, name, key }) => set.entries('ConfigMap', namespace, name)?.get(key),
     outputSecret: (ref) => secrets.get(ref),
+  }
+
+  /** A Secret of the manifests, else one of the directory of Secrets. */
+  async function entriesOf(ref: NamespacedName): Promise<ReadonlyMap<string, string> | undefined> {
+    return set.entries('Secret', ref.namespace, ref.name) ?? (await secrets.read(ref))
   }
 
   async function keepLooking(signal: AbortSignal): Promise<void> {

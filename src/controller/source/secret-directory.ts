@@ -70,6 +70,19 @@ export class SecretDirectory {
     return changed
   }
 
+  /** The files of one Secret, ours or anybody's; undefined when there is no such directory. */
+  async read(ref: NamespacedName): Promise<Map<string, string> | undefined> {
+    const home = this.#home(ref)
+    const names = await entries(home)
+    if (names === undefined) return undefined
+    const found = new Map<string, string>()
+    for (const name of names.filter((name) => !name.startsWith('..'))) {
+      const text = await readFile(join(home, name), 'utf8').catch(() => undefined)
+      if (text !== undefined) found.set(name, text)
+    }
+    return found
+  }
+
   /** Writes a whole Secret; keys of ours that are no longer wanted go. */
   async write(request: SecretWriteRequest): Promise<SecretWriteResult> {
     const key = `${request.namespace}/${request.name}`
