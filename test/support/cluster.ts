@@ -330,7 +330,8 @@ function auditPolicy(groupsWithBodies: readonly string[]): string {
   })
 }
 
-async function freePorts(count: number): Promise<number[]> {
+/** Ports on loopback that nobody listens on at this moment. */
+export async function freePorts(count: number): Promise<number[]> {
   const servers = await Promise.all(
     Array.from({ length: count }, () => {
       const server = createServer()
