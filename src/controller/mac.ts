@@ -28,7 +28,7 @@ export async function openMac(options: {
     name: MAC_SECRET,
     type: 'Opaque',
     data: new Map([[KEY, made]]),
-    labels: { 'app.kubernetes.io/managed-by': 'keyturn' },
+    labels: { 'app.kubernetes.io/managed-by': 'keyturn', 'keyturn.dev/managed': 'true' },
     annotations: {},
     mode: 'Create',
   })
