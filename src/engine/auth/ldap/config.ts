@@ -33,7 +33,10 @@ export function configRoutes(deps: {
         const found = await store.read(configKind, mount.id)
         const before = found?.value ?? {}
         requireWritable(before.owner, caller, `the configuration of ${mount.path}`)
-        const after = { ...before, ...given(call), ...(caller.owner !== undefined && { owner: caller.owner }) }
+        if (call.fields.disown && !caller.isController) throw invalid('disown: only the controller may set it')
+        const { owner: known, ...kept } = before
+        const owner = call.fields.disown ? undefined : (caller.owner ?? known)
+        const after = { ...kept, ...given(call), ...(owner !== undefined && { owner }) }
         check(after)
         warn(call, after)
         await store.commit([
@@ -55,7 +58,7 @@ export function configRoutes(deps: {
 
 /** The supplied fields as they are stored. */
 function given({ fields }: Call<Required<ConfigFields>>): LdapAuthConfig {
-  const { policies, ...rest } = fields
+  const { policies, disown: _, ...rest } = fields
   // The deprecated alias counts only where the new name is absent (SPECIFICATION 9).
   const tokenPolicies = rest.tokenPolicies ?? policies
   return {
@@ -68,10 +71,9 @@ function given({ fields }: Call<Required<ConfigFields>>): LdapAuthConfig {
 }
 
 function check(config: LdapAuthConfig): void {
-  const defined = Object.fromEntries(Object.entries(config).filter(([, value]) => value !== undefined))
-  requireTls(defined)
-  requireRotation(defined)
-  requireTokenFields(defined)
+  requireTls(config)
+  requireRotation(config)
+  requireTokenFields(config)
   requireCidrs(config.tokenBoundCidrs ?? [], 'token_bound_cidrs')
   const { userFilter, groupFilter, settings } = effective(config)
   if (settings.startTls && settings.urls.some((url) => url.startsWith('ldaps:')))

@@ -1,6 +1,7 @@
 import { Secret } from '../../../lib/secret.ts'
 import { CONNECTION_DEFAULTS } from '../../../schema/ldap-connection.ts'
 import type { TokenSettings } from '../../backend.ts'
+import { connectionSettings } from '../../connection/connection.ts'
 import type { BindIdentity, DirectorySettings } from '../../directory/directory.ts'
 import type { LdapAuthConfig } from './records.ts'
 
@@ -33,20 +34,7 @@ export function effective(config: LdapAuthConfig): Effective {
   const password = config.bindPassword
   const bindDN = config.bindDN ?? ''
   return {
-    settings: {
-      urls: config.urls ?? CONNECTION_DEFAULTS.urls,
-      connectionTimeoutMs: config.connectionTimeout || CONNECTION_DEFAULTS.connectionTimeout,
-      requestTimeoutMs: config.requestTimeout || CONNECTION_DEFAULTS.requestTimeout,
-      startTls: config.startTLS ?? false,
-      insecureTls: config.insecureTLS ?? false,
-      tlsMinVersion: config.tlsMinVersion ?? CONNECTION_DEFAULTS.tlsMinVersion,
-      tlsMaxVersion: config.tlsMaxVersion ?? CONNECTION_DEFAULTS.tlsMaxVersion,
-      ...(config.certificate && { certificate: config.certificate }),
-      ...(config.clientTlsCert && { clientCertificate: config.clientTlsCert }),
-      ...(config.clientTlsKey && { clientKey: config.clientTlsKey }),
-      dereferenceAliases: config.dereferenceAliases ?? CONNECTION_DEFAULTS.dereferenceAliases,
-      maxPageSize: config.maxPageSize ?? 0,
-    },
+    settings: connectionSettings(config),
     service: bindDN !== '' && password && !password.isEmpty ? { name: bindDN, password } : undefined,
     bindDN,
     userDN: config.userDN ?? '',

@@ -1,69 +1,39 @@
 import * as z from 'zod'
 import { names, text } from '../../../schema/fields.ts'
-import { connectionFields, connectionSpelling, TLS_VERSIONS } from '../../../schema/ldap-connection.ts'
+import { connectionFields, connectionSpelling } from '../../../schema/ldap-connection.ts'
 import { tokenFields } from '../../../schema/token-fields.ts'
 import { wire } from '../../../schema/wire.ts'
-import { instantCodec, recordKind, secretCodec } from '../../storage/store.ts'
+import { connectionRecord } from '../../connection/connection.ts'
+import { instantCodec, recordKind } from '../../storage/store.ts'
 
 /** What the LDAP login method stores, per mount: one configuration, the mapped groups and users, and who is locked out. */
 
-const configSchema = z.object({ ...connectionFields, ...tokenFields, policies: names(512), rotationSchema: text(16) })
+const configSchema = z.object({
+  ...connectionFields,
+  ...tokenFields,
+  policies: names(512),
+  rotationSchema: text(16),
+  disown: flag(),
+})
 export const configBody = wire(configSchema, connectionSpelling)
 export type ConfigFields = Partial<z.output<typeof configSchema>>
 
-const ms = z.number()
 const list = z.array(z.string())
-const configCodec = z
-  .object({
-    urls: list,
-    caseSensitiveNames: z.boolean(),
-    connectionTimeout: ms,
-    requestTimeout: ms,
-    startTLS: z.boolean(),
-    tlsMinVersion: z.enum(TLS_VERSIONS),
-    tlsMaxVersion: z.enum(TLS_VERSIONS),
-    insecureTLS: z.boolean(),
-    certificate: z.string(),
-    clientTlsCert: z.string(),
-    clientTlsKey: secretCodec,
-    bindDN: z.string(),
-    bindPassword: secretCodec,
-    userDN: z.string(),
-    userAttr: z.string(),
-    discoverDN: z.boolean(),
-    denyNullBind: z.boolean(),
-    upnDomain: z.string(),
-    userFilter: z.string(),
-    anonymousGroupSearch: z.boolean(),
-    groupFilter: z.string(),
-    groupDN: z.string(),
-    groupAttr: z.string(),
-    usernameAsAlias: z.boolean(),
-    dereferenceAliases: z.enum(['never', 'finding', 'searching', 'always']),
-    maxPageSize: z.int(),
-    useTokenGroups: z.boolean(),
-    enableSamaccountnameLogin: z.boolean(),
-    usePre111GroupCnBehavior: z.boolean(),
-    passwordPolicy: z.string(),
-    rotationPeriod: ms,
-    rotationSchedule: z.string(),
-    rotationWindow: ms,
-    rotationSchema: z.string(),
-    disableAutomatedRotation: z.boolean(),
-    tokenTtl: ms,
-    tokenMaxTtl: ms,
-    tokenExplicitMaxTtl: ms,
-    tokenPeriod: ms,
-    tokenPolicies: list,
-    tokenNoDefaultPolicy: z.boolean(),
-    tokenNumUses: z.int(),
-    tokenBoundCidrs: list,
-    tokenType: z.enum(['', 'default', 'service', 'batch', 'default-service', 'default-batch']),
-    /** The deprecated alias is told back only where it was used. */
-    policies: list,
-    owner: z.string(),
-  })
-  .partial()
+const configCodec = z.object({
+  ...connectionRecord,
+  rotationSchema: z.string().exactOptional(),
+  tokenTtl: z.number().exactOptional(),
+  tokenMaxTtl: z.number().exactOptional(),
+  tokenExplicitMaxTtl: z.number().exactOptional(),
+  tokenPeriod: z.number().exactOptional(),
+  tokenPolicies: list.exactOptional(),
+  tokenNoDefaultPolicy: z.boolean().exactOptional(),
+  tokenNumUses: z.int().exactOptional(),
+  tokenBoundCidrs: list.exactOptional(),
+  tokenType: z.enum(['', 'default', 'service', 'batch', 'default-service', 'default-batch']).exactOptional(),
+  /** The deprecated alias is told back only where it was used. */
+  policies: list.exactOptional(),
+})
 export type LdapAuthConfig = z.output<typeof configCodec>
 
 /** Key: id of the mount. */

@@ -1,5 +1,5 @@
-import { CONNECTION_DEFAULTS } from '../../../schema/ldap-connection.ts'
 import type { LoadedAccount } from '../../account/host.ts'
+import { connectionSettings } from '../../connection/connection.ts'
 import type { BindIdentity, DirectorySettings } from '../../directory/directory.ts'
 import type { EngineConfig, StaticRoleRecord } from './records.ts'
 
@@ -8,16 +8,7 @@ export function directorySettings(config: EngineConfig): DirectorySettings {
   const { connectionTimeout: connection = 0, requestTimeout: request = 0 } = config
   const smaller = connection > 0 && request > 0 ? Math.min(connection, request) : 0
   return {
-    urls: config.urls,
-    connectionTimeoutMs: smaller || connection || CONNECTION_DEFAULTS.connectionTimeout,
-    requestTimeoutMs: smaller || request || CONNECTION_DEFAULTS.requestTimeout,
-    startTls: config.startTLS ?? false,
-    insecureTls: config.insecureTLS ?? false,
-    tlsMinVersion: config.tlsMinVersion ?? CONNECTION_DEFAULTS.tlsMinVersion,
-    tlsMaxVersion: config.tlsMaxVersion ?? CONNECTION_DEFAULTS.tlsMaxVersion,
-    ...(config.certificate && { certificate: config.certificate }),
-    ...(config.clientTlsCert && { clientCertificate: config.clientTlsCert }),
-    ...(config.clientTlsKey && { clientKey: config.clientTlsKey }),
+    ...connectionSettings({ ...config, ...(smaller > 0 && { connectionTimeout: smaller, requestTimeout: smaller }) }),
     // Both only matter to searches for people; the engine's own searches look for exactly one entry.
     dereferenceAliases: 'never',
     maxPageSize: 0,

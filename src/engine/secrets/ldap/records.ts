@@ -1,18 +1,16 @@
 import * as z from 'zod'
-import { TLS_VERSIONS } from '../../../schema/ldap-connection.ts'
 import { DIRECTORY_SCHEMAS } from '../../../schema/ldap-engine-config.ts'
 import { accountCodec } from '../../account/account.ts'
+import { connectionRecord } from '../../connection/connection.ts'
 import { instantCodec, recordKind, secretCodec } from '../../storage/store.ts'
 
 /** The documents of the LDAP secrets engine. Instants are dates, durations milliseconds, secrets `Secret`s. */
 
 const flag = z.boolean().exactOptional()
 const text = z.string().exactOptional()
-const ms = z.number().exactOptional()
 
 const configCodec = z.object({
-  /** The resource that owns the configuration, `cr:<uid>`. */
-  owner: text,
+  ...connectionRecord,
   // These are always there: given at creation, or a default that a later change of default must not touch.
   urls: z.array(z.string()),
   schema: z.enum(DIRECTORY_SCHEMAS),
@@ -20,41 +18,11 @@ const configCodec = z.object({
   bindDN: z.string(),
   bindPassword: secretCodec,
   // The rest only if it was given.
-  caseSensitiveNames: flag,
-  connectionTimeout: ms,
-  requestTimeout: ms,
-  startTLS: flag,
-  tlsMinVersion: z.enum(TLS_VERSIONS).exactOptional(),
-  tlsMaxVersion: z.enum(TLS_VERSIONS).exactOptional(),
-  insecureTLS: flag,
-  certificate: text,
-  clientTlsCert: text,
-  clientTlsKey: secretCodec.exactOptional(),
-  userDN: text,
-  discoverDN: flag,
-  denyNullBind: flag,
-  upnDomain: text,
-  userFilter: text,
-  anonymousGroupSearch: flag,
-  groupFilter: text,
-  groupDN: text,
-  groupAttr: text,
-  usernameAsAlias: flag,
-  dereferenceAliases: z.enum(['never', 'finding', 'searching', 'always']).exactOptional(),
-  maxPageSize: z.number().exactOptional(),
-  useTokenGroups: flag,
-  enableSamaccountnameLogin: flag,
-  usePre111GroupCnBehavior: flag,
-  passwordPolicy: text,
-  rotationPeriod: ms,
-  rotationSchedule: text,
-  rotationWindow: ms,
-  disableAutomatedRotation: flag,
   credentialType: z.enum(['password', 'phrase']).exactOptional(),
   length: z.number().exactOptional(),
-  skipStaticRoleImportRotation: flag,
-  ttl: ms,
-  maxTtl: ms,
+  skipStaticRoleImportRotation: z.boolean().exactOptional(),
+  ttl: z.number().exactOptional(),
+  maxTtl: z.number().exactOptional(),
 })
 export type EngineConfig = z.output<typeof configCodec>
 /** Key: `<mountId>`. */
