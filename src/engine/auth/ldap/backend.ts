@@ -7,6 +7,7 @@ import type { DirectoryDoor } from '../../directory/directory.ts'
 import type { Store } from '../../storage/store.ts'
 import { remove } from '../../storage/store.ts'
 import { configRoutes } from './config.ts'
+import type { LdapAuthDeps } from './deps.ts'
 import { createLockout } from './lockout.ts'
 import { loginRoutes, renewLdapLogin } from './login.ts'
 import { groupRoutes, userRoutes } from './mappings.ts'
@@ -16,14 +17,6 @@ import { configKind, groupKind, LOCKOUT_QUEUE, lockoutKind, userKind } from './r
  * Login with a directory password (CONTRACT 7): who may bind as herself gets a token with the policies of her name and her groups.
  * It never stores a password: a token is renewed by looking the user up again with the service's identity.
  */
-export interface LdapAuthDeps {
-  readonly store: Store
-  readonly door: DirectoryDoor
-  readonly guard: DirectoryGuard
-  readonly clock: Clock
-  readonly log: Logger
-}
-
 export function createLdapAuthBackend(deps: LdapAuthDeps): Backend {
   const lockout = createLockout(deps)
   return {
