@@ -60,9 +60,17 @@ export function authReconciler(deps: ReconcilerDeps): Reconciler<typeof LdapAuth
       }
     },
 
-    async remove({ resource, spec, as }) {
+    async remove({ resource, spec, status, as }) {
       const { name } = resource.metadata
-      if (spec?.deletionPolicy !== 'Delete') return undefined
+      if (spec?.deletionPolicy !== 'Delete') {
+        // It stays as it is, and everybody may change it from now on.
+        const kept = `auth/${spec?.path ?? name}/config`
+        if (status.mountAccessor !== undefined && (await engine.read(kept, as))?.['owner'] === as.owner) {
+          await engine.write(kept, { disown: true }, as)
+          await engine.write(`sys/auth/${spec?.path ?? name}`, { disown: true }, as)
+        }
+        return undefined
+      }
       const mappings = mappingsOf(name).length
       if (mappings > 0) return no('Deleting', 'InUse', `${mappings} mappings use this mount: delete them first.`)
       await engine.delete(`sys/auth/${spec.path ?? name}`, as)

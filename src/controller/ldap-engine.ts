@@ -83,7 +83,7 @@ export function engineReconciler(
       deps.resolved.delete(name)
       enqueueRoles(name)
       if (spec?.deletionPolicy !== 'Delete') {
-        if (status.configMAC !== undefined) await disown(path, as)
+        if (status.mountAccessor !== undefined) await disown(path, as)
         return undefined
       }
       const users = rolesOf(name)
@@ -151,6 +151,7 @@ export function engineReconciler(
   async function disown(path: string, as: As): Promise<void> {
     const config = await engine.read(`${path}/config`, as)
     if (config?.['owner'] === as.owner) await engine.write(`${path}/config`, { disown: true }, as)
+    await engine.write(`sys/mounts/${path}`, { disown: true }, as)
   }
 }
 

@@ -299,6 +299,26 @@ describe.skipIf(!slapdAvailable())('controller over manifests', () => {
     expect((await root.read('ldap/static-role/demo/app'))?.data?.['owner'] ?? '').toBe('')
   })
 
+  test('mounts are owned while their resources are there, and left to everybody after', async () => {
+    await putSamples()
+    for (const [kind, name, tune] of [
+      ['LdapEngine', 'corp', 'sys/mounts/ldap/tune'],
+      ['LdapAuth', 'people', 'sys/auth/ldap/tune'],
+    ] as const) {
+      await ready({ kind, name })
+      await expect(root.write(tune, { description: 'mine' })).rejects.toThrow('belongs to the resource')
+    }
+    await expect(root.write('ldap/config', { userdn: 'dc=x' })).rejects.toThrow('belongs to the resource')
+    await expect(root.write('auth/ldap/config', { userdn: 'dc=x' })).rejects.toThrow('belongs to the resource')
+    await expect(root.write('sys/mounts/ldap', { type: 'ldap', disown: true })).rejects.toThrow('only the controller')
+    for (const file of ['10-engine.yaml', '30-login.yaml']) await unlink(path.join(home, 'm', file))
+    await eventually(() => expect(source.list('LdapEngine').concat(source.list('LdapAuth'))).toEqual([]))
+    await root.write('sys/mounts/ldap/tune', { description: 'mine' })
+    await root.write('sys/auth/ldap/tune', { description: 'mine' })
+    await root.write('ldap/config', { userdn: 'dc=x' })
+    await root.write('auth/ldap/config', { userdn: 'dc=x' })
+  })
+
   test('an engine in use is not deleted with its mount', async () => {
     await putSamples((text) =>
       text.replace('  path: ldap\n  description', '  path: ldap\n  deletionPolicy: Delete\n  description'),

@@ -146,6 +146,19 @@ export class MountTable {
     )
   }
 
+  /** Leaves a mount to everybody: no resource owns it any more. */
+  async disown(id: string): Promise<void> {
+    await this.#change(
+      (mounts) =>
+        mounts.map((mount) => {
+          if (mount.id !== id) return mount
+          const { owner: _, ...free } = mount
+          return free
+        }),
+      [],
+    )
+  }
+
   /** Forgets a mount. Its backend has forgotten what it owned before. */
   async remove(mount: Mount): Promise<void> {
     await this.#change(

@@ -23,7 +23,7 @@ const settings = z.object({
   lockoutDisable: flag(),
 })
 const tuneFields = wire(settings)
-const mountFields = wire(z.object({ type: text(64), description: text(1024) }))
+const mountFields = wire(z.object({ type: text(64), description: text(1024), disown: flag() }))
 
 type TuneFields = Partial<z.output<typeof settings>>
 
@@ -85,6 +85,13 @@ function routesOf(kind: 'secret' | 'auth', table: () => MountTable): Route[] {
         return { shape: 'flat', data: describe(mount) }
       },
       async write(call) {
+        if (call.fields.disown) {
+          if (!call.caller.isController) throw invalid('disown: only the controller may set it')
+          const owned = await require(call)
+          requireWritable(owned.owner, call.caller, `the mount ${owned.path}`)
+          await table().disown(owned.id)
+          return undefined
+        }
         const type = synonym(call.fields.type ?? '')
         if (type === '') throw invalid('type is required')
         const path = fullPath(call.params['path'] ?? '')

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { names, text } from '../../../schema/fields.ts'
+import { flag, names, text } from '../../../schema/fields.ts'
 import { connectionFields, connectionSpelling } from '../../../schema/ldap-connection.ts'
 import { tokenFields } from '../../../schema/token-fields.ts'
 import { wire } from '../../../schema/wire.ts'
