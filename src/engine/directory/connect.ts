@@ -51,6 +51,8 @@ async function secureSocket(
   settings: DirectorySettings,
   signal: AbortSignal,
 ): Promise<tls.TLSSocket> {
+  // Below TLS its failures are told by the TLS socket.
+  socket.on('error', () => undefined)
   const old = settings.tlsMinVersion === 'tls10' || settings.tlsMinVersion === 'tls11'
   const secure = tls.connect({
     socket,

@@ -1,6 +1,6 @@
 import type net from 'node:net'
 import { messageOf } from '../../lib/errors.ts'
-import { elementSize } from './ber.ts'
+import { BerError, elementSize } from './ber.ts'
 import type { BindIdentity, DirectorySettings, Entry, SearchRequest, Session } from './directory.ts'
 import { DirectoryError, fromResultCode } from './errors.ts'
 import {
@@ -45,6 +45,7 @@ interface Waiting {
   readonly fail: (what: string, cause: unknown) => void
 }
 
+const SEQUENCE = 0x30
 const SUCCESS = 0
 const SIZE_LIMIT_EXCEEDED = 4
 const LONGEST_MESSAGE = 16 * 1024 * 1024
@@ -193,6 +194,7 @@ function messageReader(onMessage: (message: Buffer) => void): (chunk: Buffer) =>
     if (held < needed) return
     let rest = chunks.length === 1 ? chunk : Buffer.concat(chunks)
     for (;;) {
+      if (rest[0] !== undefined && rest[0] !== SEQUENCE) throw new BerError('no message begins like this')
       const size = elementSize(rest, LONGEST_MESSAGE)
       needed = size ?? rest.length + 1
       if (rest.length < needed) break

@@ -2,7 +2,7 @@ import { invalid } from '../../lib/errors.ts'
 
 /** Distinguished names as strings (RFC 4514): taken apart, compared RDN by RDN, and built with nothing unescaped. */
 
-/** One attribute of an RDN: type in lower case, value decoded. */
+/** One attribute of an RDN: type in lower case (the short name where it has several), value decoded; octets that are no text stay `#hex`. */
 export interface Ava {
   readonly type: string
   readonly value: string
@@ -12,6 +12,30 @@ export type ParsedDn = readonly (readonly Ava[])[]
 
 const TYPE = /^(?:oid\.)?([a-z][a-z0-9-]*|\d+(?:\.\d+)*)$/i
 const HEX = /^[0-9a-f]{2}$/i
+
+// Spellings of the types that stand in names (RFC 4519, RFC 4524): whoever writes one means the other.
+const SAME_TYPE: ReadonlyMap<string, string> = new Map([
+  ['2.5.4.3', 'cn'],
+  ['commonname', 'cn'],
+  ['2.5.4.4', 'sn'],
+  ['surname', 'sn'],
+  ['2.5.4.6', 'c'],
+  ['countryname', 'c'],
+  ['2.5.4.7', 'l'],
+  ['localityname', 'l'],
+  ['2.5.4.8', 'st'],
+  ['stateorprovincename', 'st'],
+  ['2.5.4.9', 'street'],
+  ['streetaddress', 'street'],
+  ['2.5.4.10', 'o'],
+  ['organizationname', 'o'],
+  ['2.5.4.11', 'ou'],
+  ['organizationalunitname', 'ou'],
+  ['0.9.2342.19200300.100.1.1', 'uid'],
+  ['userid', 'uid'],
+  ['0.9.2342.19200300.100.1.25', 'dc'],
+  ['domaincomponent', 'dc'],
+])
 
 /** Takes a DN apart; throws `invalid` when it is none. The empty DN has no RDNs. */
 export function parseDn(dn: string): ParsedDn {
@@ -23,7 +47,8 @@ export function parseDn(dn: string): ParsedDn {
     const type = TYPE.exec(dn.slice(at, equals < 0 ? undefined : equals).trim())?.[1]
     if (equals < 0 || type === undefined) throw invalid(`"${dn}" is not a distinguished name`)
     const { value, end } = readValue(dn, equals + 1)
-    rdns.at(-1)?.push({ type: type.toLowerCase(), value })
+    const name = type.toLowerCase()
+    rdns.at(-1)?.push({ type: SAME_TYPE.get(name) ?? name, value })
     if (end >= dn.length) return rdns
     if (dn[end] !== '+') rdns.push([])
     at = end + 1
@@ -38,7 +63,7 @@ function readValue(dn: string, start: number): { value: string; end: number } {
   if (dn[at] === '#') {
     const hex = /^#((?:[0-9a-f]{2})+) *(?=[,;+]|$)/i.exec(dn.slice(at))
     if (!hex?.[1]) throw bad()
-    return { value: `#${hex[1].toLowerCase()}`, end: at + hex[0].length }
+    return { value: textOf(fromBer(Buffer.from(hex[1], 'hex'))), end: at + hex[0].length }
   }
   const quoted = dn[at] === '"'
   if (quoted) at++
@@ -65,7 +90,7 @@ function readValue(dn: string, start: number): { value: string; end: number } {
       at++
       while (dn[at] === ' ') at++
       if (at < dn.length && !',;+'.includes(dn[at] ?? '')) throw bad()
-      return { value: Buffer.from(octets).toString('utf8'), end: at }
+      return { value: textOf(Buffer.from(octets)), end: at }
     }
     if (!quoted && ',;+'.includes(char)) break
     if (!quoted && '"<>'.includes(char)) throw bad()
@@ -74,7 +99,20 @@ function readValue(dn: string, start: number): { value: string; end: number } {
     at += char.length
   }
   if (quoted) throw bad()
-  return { value: Buffer.from(octets.slice(0, kept)).toString('utf8'), end: at }
+  return { value: textOf(Buffer.from(octets.slice(0, kept))), end: at }
+}
+
+/** Octets as text; what is no text as hex, behind a mark that no text of a directory begins with, so that two such values stay apart. */
+function textOf(octets: Buffer): string {
+  const text = octets.toString('utf8')
+  return Buffer.from(text).equals(octets) ? text : `\0#${octets.toString('hex')}`
+}
+
+/** What a string type in BER holds (RFC 4514, 2.4); other types stay as they are. */
+function fromBer(octets: Buffer): Buffer {
+  const [tag = 0, length] = octets
+  const isText = [0x04, 0x0c, 0x13, 0x16].includes(tag)
+  return isText && length !== undefined && length < 0x80 && length === octets.length - 2 ? octets.subarray(2) : octets
 }
 
 /**

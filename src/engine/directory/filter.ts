@@ -109,6 +109,7 @@ export function parseFilter(text: string): Filter {
     const [value = Buffer.alloc(0)] = parts
     if (operator === ':=') {
       if (parts.length > 1) throw fail('"*" is not allowed in an extensible match')
+      if (attribute === '' && rule === undefined) throw fail('an attribute or a matching rule expected')
       return new ExtensibleFilter({
         matchType: attribute,
         rule: rule ?? '',
@@ -116,9 +117,10 @@ export function parseFilter(text: string): Filter {
         value: utf8(value),
       })
     }
+    if (dn !== undefined || rule !== undefined) throw fail('":=" expected after a matching rule')
     if (parts.length > 1) {
       if (operator !== '=') throw fail('"*" is not allowed here')
-      if (raw === '*') return new PresenceFilter({ attribute })
+      if (/^\*+$/.test(raw)) return new PresenceFilter({ attribute })
       return new SubstringFilter({
         attribute,
         initial: utf8(value),

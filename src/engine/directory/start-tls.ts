@@ -1,8 +1,10 @@
 import type net from 'node:net'
-import { BerReader } from 'ldapts'
+import { elementSize } from './ber.ts'
+import { decodeAnswer } from './message.ts'
 
 const OID = Buffer.from('1.3.6.1.4.1.1466.20037')
-const EXTENDED_RESPONSE = 0x78
+const SEQUENCE = 0x30
+const MESSAGE_ID = 1
 const LONGEST_ANSWER = 4096
 
 /**
@@ -34,8 +36,13 @@ function readMessage(socket: net.Socket, signal: AbortSignal): Promise<Buffer> {
     const onAbort = () => end(signal.reason)
     const onData = (chunk: Buffer) => {
       got = Buffer.concat([got, chunk])
-      const length = messageLength(got)
-      if (length === 'wrong' || got.length > LONGEST_ANSWER) return end(new Error('the answer to StartTLS is not LDAP'))
+      let length: number | undefined
+      try {
+        if (got[0] !== SEQUENCE) throw new Error('no message begins like this')
+        length = elementSize(got, LONGEST_ANSWER)
+      } catch (error) {
+        return end(new Error('the answer to StartTLS is not LDAP', { cause: error }))
+      }
       if (length === undefined || got.length < length) return
       if (got.length > length) return end(new Error('the server sent data in the clear after its answer to StartTLS'))
       end(undefined, got)
@@ -47,24 +54,8 @@ function readMessage(socket: net.Socket, signal: AbortSignal): Promise<Buffer> {
   })
 }
 
-/** Length of the BER message that begins here, head included; `undefined` while the head is incomplete. */
-function messageLength(octets: Buffer): number | undefined | 'wrong' {
-  const [tag, first] = octets
-  if (tag !== undefined && tag !== 0x30) return 'wrong'
-  if (first === undefined) return undefined
-  if (first < 0x80) return 2 + first
-  const size = first & 0x7f
-  if (size === 0 || size > 2) return 'wrong'
-  return octets.length < 2 + size ? undefined : 2 + size + octets.readUIntBE(2, size)
-}
-
 function resultCode(message: Buffer): number {
-  const reader = new BerReader(message)
-  reader.readSequence()
-  const id = reader.readInt()
-  const operation = reader.readSequence()
-  if (id !== 1 || operation !== EXTENDED_RESPONSE) throw new Error('the answer to StartTLS is none')
-  const code = reader.readEnumeration()
-  if (code === null) throw new Error('the answer to StartTLS has no result code')
-  return code
+  const answer = decodeAnswer(message)
+  if (answer.is !== 'extended' || answer.id !== MESSAGE_ID) throw new Error('the answer to StartTLS is none')
+  return answer.code
 }
