@@ -3,7 +3,7 @@ import { invalid, notFound } from '../../lib/errors.ts'
 import { type Random, randomText } from '../../lib/random.ts'
 import type { Backend, Mount } from '../backend.ts'
 import { findRoute, type Place } from '../router.ts'
-import { VersionConflict } from '../storage/driver.ts'
+import { retryConflicts } from '../storage/retry.ts'
 import { type Change, publish, put, recordKind, type Store, type Stored } from '../storage/store.ts'
 
 /**
@@ -168,15 +168,10 @@ export class MountTable {
   }
 
   async #change(edit: (mounts: readonly Mount[]) => readonly Mount[], also: readonly Change[]): Promise<void> {
-    for (;;) {
+    await retryConflicts(async () => {
       const { version, mounts } = await this.#table()
-      try {
-        await this.#store.commit([put(tableKind, KEY, { mounts: [...edit(mounts)] }, { expected: version }), ...also])
-        return
-      } catch (error) {
-        if (!(error instanceof VersionConflict)) throw error
-      }
-    }
+      await this.#store.commit([put(tableKind, KEY, { mounts: [...edit(mounts)] }, { expected: version }), ...also])
+    })
   }
 
   async #table(): Promise<Table> {

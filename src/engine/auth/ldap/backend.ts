@@ -1,9 +1,5 @@
-import type { Clock } from '../../../lib/clock.ts'
-import type { Logger } from '../../../lib/log.ts'
 import type { Worker } from '../../../lib/worker.ts'
-import type { DirectoryGuard } from '../../account/guard.ts'
 import type { Backend, Mount } from '../../backend.ts'
-import type { DirectoryDoor } from '../../directory/directory.ts'
 import type { Store } from '../../storage/store.ts'
 import { remove } from '../../storage/store.ts'
 import { configRoutes } from './config.ts'
@@ -15,7 +11,7 @@ import { configKind, groupKind, LOCKOUT_QUEUE, lockoutKind, userKind } from './r
 
 /**
  * Login with a directory password (CONTRACT 7): who may bind as herself gets a token with the policies of her name and her groups.
- * It never stores a password: a token is renewed by looking the user up again with the service's identity.
+ * A token is renewed by looking the user up again with the identity of the service; only where there is none, her password is kept, sealed with the token.
  */
 export function createLdapAuthBackend(deps: LdapAuthDeps): Backend {
   const lockout = createLockout(deps)

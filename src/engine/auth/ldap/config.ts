@@ -6,6 +6,7 @@ import { type Call, type Route, route } from '../../backend.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
 import { parseFilter } from '../../directory/filter.ts'
 import type { Values } from '../../request.ts'
+import { retryConflicts } from '../../storage/retry.ts'
 import { publish, put, type Store } from '../../storage/store.ts'
 import { requireWritable } from '../../tenancy/owner.ts'
 import { requireCidrs } from '../../token/cidr.ts'
@@ -28,30 +29,31 @@ export function configRoutes(deps: {
         const found = await store.read(configKind, mount.id)
         return { shape: 'envelope', data: shown(found?.value ?? {}) }
       },
-      async write(call) {
-        const { mount, caller } = call
-        const found = await store.read(configKind, mount.id)
-        const before = found?.value ?? {}
-        requireWritable(before.owner, caller, `the configuration of ${mount.path}`)
-        if (call.fields.disown && !caller.isController) throw invalid('disown: only the controller may set it')
-        const { owner: known, ...kept } = before
-        const owner = call.fields.disown ? undefined : (caller.owner ?? known)
-        const after = { ...kept, ...given(call), ...(owner !== undefined && { owner }) }
-        check(after)
-        warn(call, after)
-        await store.commit([
-          put(configKind, mount.id, after, { expected: found?.version ?? 0 }),
-          publish({
-            type: 'config-write',
-            mount: mount.path,
-            path: 'config',
-            ...(after.owner && { owner: after.owner }),
-          }),
-        ])
-        door.forget(effective(before).settings)
-        await guard.reset(mount.id)
-        return undefined
-      },
+      write: (call) =>
+        retryConflicts(async () => {
+          const { mount, caller } = call
+          const found = await store.read(configKind, mount.id)
+          const before = found?.value ?? {}
+          requireWritable(before.owner, caller, `the configuration of ${mount.path}`)
+          if (call.fields.disown && !caller.isController) throw invalid('disown: only the controller may set it')
+          const { owner: known, ...kept } = before
+          const owner = call.fields.disown ? undefined : (caller.owner ?? known)
+          const after = { ...kept, ...given(call), ...(owner !== undefined && { owner }) }
+          check(after)
+          warn(call, after)
+          await store.commit([
+            put(configKind, mount.id, after, { expected: found?.version ?? 0 }),
+            publish({
+              type: 'config-write',
+              mount: mount.path,
+              path: 'config',
+              ...(after.owner && { owner: after.owner }),
+            }),
+          ])
+          door.forget(effective(before).settings)
+          await guard.reset(mount.id)
+          return undefined
+        }),
     }),
   ]
 }

@@ -1,6 +1,6 @@
 import type { Clock } from '../../../lib/clock.ts'
 import type { Mount } from '../../backend.ts'
-import { VersionConflict } from '../../storage/driver.ts'
+import { retryConflicts } from '../../storage/retry.ts'
 import { put, remove, type Store } from '../../storage/store.ts'
 import { LOCKOUT_QUEUE, lockoutKind } from './records.ts'
 
@@ -27,7 +27,7 @@ export function createLockout({ store, clock }: { readonly store: Store; readonl
       const { threshold, durationMs, counterResetMs, disabled } = mount.lockout
       if (disabled) return
       const key = keyOf(mount, name)
-      for (;;) {
+      await retryConflicts(async () => {
         const now = clock.now()
         const found = await store.read(lockoutKind, key)
         const counts = found?.due !== undefined && found.due.at > now
@@ -35,14 +35,9 @@ export function createLockout({ store, clock }: { readonly store: Store; readonl
         const locked = failures >= threshold
         const over = new Date(now.getTime() + (locked ? durationMs : counterResetMs))
         const value = { failures, ...(locked && { lockedUntil: over }) }
-        try {
-          const options = { expected: found?.version ?? 0, due: { queue: LOCKOUT_QUEUE, at: over } }
-          await store.commit([put(lockoutKind, key, value, options)])
-          return
-        } catch (error) {
-          if (!(error instanceof VersionConflict)) throw error
-        }
-      }
+        const options = { expected: found?.version ?? 0, due: { queue: LOCKOUT_QUEUE, at: over } }
+        await store.commit([put(lockoutKind, key, value, options)])
+      })
     },
 
     async succeeded(mount, name) {

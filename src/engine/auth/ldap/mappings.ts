@@ -4,6 +4,7 @@ import { flag, names } from '../../../schema/fields.ts'
 import { normalizePolicies } from '../../../schema/token-fields.ts'
 import { wire } from '../../../schema/wire.ts'
 import { type Call, type Route, route } from '../../backend.ts'
+import { retryConflicts } from '../../storage/retry.ts'
 import { publish, put, remove, type Store } from '../../storage/store.ts'
 import { requireWritable } from '../../tenancy/owner.ts'
 import { nameKey } from './effective.ts'
@@ -28,22 +29,23 @@ export function groupRoutes({ store }: { readonly store: Store }): Route[] {
         const { policies, owner } = found.value
         return { shape: 'envelope', data: { policies, ...(owner !== undefined && { owner }) } }
       },
-      async write(call) {
-        const key = await keyOf(store, call)
-        const found = await store.read(groupKind, key)
-        const owner = takeOver(found?.value.owner, found !== undefined, call, `the group ${call.params['name']}`)
-        const value = { policies: normalizePolicies(call.fields.policies ?? []), ...(owner && { owner }) }
-        await store.commit([
-          put(groupKind, key, value, { expected: found?.version ?? 0 }),
-          publish({
-            type: 'group-write',
-            mount: call.mount.path,
-            path: `groups/${call.params['name']}`,
-            ...(owner && { owner }),
-          }),
-        ])
-        return undefined
-      },
+      write: (call) =>
+        retryConflicts(async () => {
+          const key = await keyOf(store, call)
+          const found = await store.read(groupKind, key)
+          const owner = takeOver(found?.value.owner, found !== undefined, call, `the group ${call.params['name']}`)
+          const value = { policies: normalizePolicies(call.fields.policies ?? []), ...(owner && { owner }) }
+          await store.commit([
+            put(groupKind, key, value, { expected: found?.version ?? 0 }),
+            publish({
+              type: 'group-write',
+              mount: call.mount.path,
+              path: `groups/${call.params['name']}`,
+              ...(owner && { owner }),
+            }),
+          ])
+          return undefined
+        }),
       delete: (call) => deleted(store, groupKind, call, `the group ${call.params['name']}`),
     }),
   ]
@@ -60,30 +62,31 @@ export function userRoutes({ store }: { readonly store: Store }): Route[] {
         if (!found) return undefined
         return { shape: 'envelope', data: { policies: found.value.policies, groups: found.value.groups.join(',') } }
       },
-      async write(call) {
-        const key = await keyOf(store, call)
-        const found = await store.read(userKind, key)
-        const owner = takeOver(found?.value.owner, found !== undefined, call, `the user ${call.params['name']}`)
-        const config = (await store.read(configKind, call.mount.id))?.value
-        const groups = (call.fields.groups ?? []).map((name) =>
-          nameKey(name, { caseSensitiveNames: config?.caseSensitiveNames ?? false }),
-        )
-        const value = {
-          policies: normalizePolicies(call.fields.policies ?? []),
-          groups: [...new Set(groups.filter((name) => name !== ''))],
-          ...(owner && { owner }),
-        }
-        await store.commit([
-          put(userKind, key, value, { expected: found?.version ?? 0 }),
-          publish({
-            type: 'user-write',
-            mount: call.mount.path,
-            path: `users/${call.params['name']}`,
+      write: (call) =>
+        retryConflicts(async () => {
+          const key = await keyOf(store, call)
+          const found = await store.read(userKind, key)
+          const owner = takeOver(found?.value.owner, found !== undefined, call, `the user ${call.params['name']}`)
+          const config = (await store.read(configKind, call.mount.id))?.value
+          const groups = (call.fields.groups ?? []).map((name) =>
+            nameKey(name, { caseSensitiveNames: config?.caseSensitiveNames ?? false }),
+          )
+          const value = {
+            policies: normalizePolicies(call.fields.policies ?? []),
+            groups: [...new Set(groups.filter((name) => name !== ''))],
             ...(owner && { owner }),
-          }),
-        ])
-        return undefined
-      },
+          }
+          await store.commit([
+            put(userKind, key, value, { expected: found?.version ?? 0 }),
+            publish({
+              type: 'user-write',
+              mount: call.mount.path,
+              path: `users/${call.params['name']}`,
+              ...(owner && { owner }),
+            }),
+          ])
+          return undefined
+        }),
       delete: (call) => deleted(store, userKind, call, `the user ${call.params['name']}`),
     }),
   ]
