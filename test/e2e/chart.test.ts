@@ -1,11 +1,15 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { spawn } from 'node:child_process'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { request } from 'undici'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { controllerConfig, serverConfig } from '../../src/config.ts'
 import { CHART, helm, LEAST, type Rendered, renderChart, requireRendered, type Values } from '../support/chart.ts'
 import { HELM, type StartedCluster, startCluster, until } from '../support/cluster.ts'
+import { startKeyturn } from '../support/keyturn.ts'
 import { sharedCluster } from '../support/shared-cluster.ts'
+import { freePort } from '../support/slapd.ts'
 
 // Without a shared cluster the global set-up has said loudly why, or failed in CI; helm is built with its components.
 const here = sharedCluster() !== undefined && existsSync(HELM)
@@ -271,14 +275,7 @@ describe.skipIf(!here)('the chart, installed', () => {
       return found.some((p) => p.spec.containers[0].args.includes('--log-level=debug'))
     })
 
-    await cluster.apply(
-      JSON.stringify({
-        apiVersion: 'keyturn.dev/v1alpha1',
-        kind: 'AccessPolicy',
-        metadata: { name: 'kept' },
-        spec: { rules: [{ path: 'secret/*', capabilities: ['read'] }] },
-      }),
-    )
+    await cluster.apply(accessPolicy('kept'))
     expect(helm(['uninstall', 'kt', '-n', namespace], undefined, cluster).status).toBe(0)
     const crds = await list('/apis/apiextensions.k8s.io/v1/customresourcedefinitions')
     expect(crds).toHaveLength(readdirSync(join(root, 'crds')).length)
@@ -335,8 +332,84 @@ describe.skipIf(!here)('the chart, installed', () => {
     run('install', namespace, { rbac: { secretNamespaces: ['team-a'] } }, '--set', 'crds.enabled=false')
     await until(10, 'the grant', () => may(namespace, 'patch', '/secrets', 'team-a'))
     expect(await may(namespace, 'get', '/secrets', 'default')).toBe(false)
-    expect(await may(namespace, 'patch', '/secrets', namespace)).toBe(false)
+    expect(await may(namespace, 'delete', '/secrets', namespace)).toBe(false)
     // Bind passwords of engines live beside the controller.
     expect(await may(namespace, 'get', '/secrets', namespace)).toBe(true)
   })
+
+  test.each<[string, Values]>([
+    ['whole', {}],
+    ['narrow', { rbac: { secretNamespaces: ['chart-works-team'] } }],
+  ])('gives the controller rights with which it works: %s', async (name, values) => {
+    const namespace = await restricted(`chart-works-${name}`)
+    await restricted('chart-works-team')
+    for (const file of readdirSync(join(root, 'crds')))
+      await cluster.apply(readFileSync(join(root, 'crds', file), 'utf8'))
+    run('install', namespace, values, '--set', 'crds.enabled=false')
+    const account = `/api/v1/namespaces/${namespace}/serviceaccounts/kt-keyturn`
+    const { body } = await cluster.request('POST', `${account}/token`, {
+      apiVersion: 'authentication.k8s.io/v1',
+      kind: 'TokenRequest',
+      spec: {},
+    })
+    await using stack = new AsyncDisposableStack()
+    const engine = stack.adopt(await startKeyturn(), (started) => started.stop())
+    const healthPort = await freePort()
+    const kubeconfig = join(engine.dataDir, 'kubeconfig')
+    const config = JSON.parse(readFileSync(cluster.kubeconfig, 'utf8'))
+    config.users[0].user.token = body.status.token
+    writeFileSync(kubeconfig, JSON.stringify(config), { mode: 0o600 })
+    const [deployed] = await list(`/apis/apps/v1/namespaces/${namespace}/deployments`)
+    const args = containers(deployed.spec.template.spec).controller.args.map((arg: string) =>
+      arg
+        .replace('/run/keyturn/', `${engine.dataDir}/`)
+        .replace('--health-port=8081', `--health-port=${healthPort}`)
+        .replace('$(POD_NAME)', name),
+    )
+    const controller = stack.use(startProcess([...args, `--kubeconfig=${kubeconfig}`]))
+    await until(30, `the controller to be ready: ${controller.output()}`, async () => {
+      if (controller.hasEnded()) throw new Error(controller.output())
+      const answer = await request(`http://127.0.0.1:${healthPort}/readyz`).catch(() => undefined)
+      await answer?.body.dump()
+      return answer?.statusCode === 200
+    })
+
+    const policy = `chart-${name}`
+    const path = `/apis/keyturn.dev/v1alpha1/accesspolicies/${policy}`
+    await cluster.apply(accessPolicy(policy))
+    await until(20, 'the policy to be ready', async () => {
+      const conditions: Rendered[] = (await cluster.request('GET', path)).body.status?.conditions ?? []
+      return conditions.some((c) => c.type === 'Ready' && c.status === 'True')
+    })
+    await cluster.request('DELETE', path)
+    await until(20, 'the policy to go', async () => (await cluster.request('GET', path)).status === 404)
+    const user = `system:serviceaccount:${namespace}:kt-keyturn`
+    const refused = cluster.audit().filter((r) => r.user.username === user && r.responseStatus?.code === 403)
+    expect(refused.map((r) => `${r.verb} ${r.requestURI}`)).toEqual([])
+  })
 })
+
+const accessPolicy = (name: string) =>
+  JSON.stringify({
+    apiVersion: 'keyturn.dev/v1alpha1',
+    kind: 'AccessPolicy',
+    metadata: { name },
+    spec: { rules: [{ path: 'secret/*', capabilities: ['read'] }] },
+  })
+
+function startProcess(args: readonly string[]) {
+  const main = join(import.meta.dirname, '../../src/main.ts')
+  const child = spawn('setpriv', ['--pdeathsig', 'KILL', '--', process.execPath, main, ...args])
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (octets) => (output += octets))
+  return {
+    output: () => output,
+    hasEnded: () => child.exitCode !== null || child.signalCode !== null,
+    async [Symbol.asyncDispose]() {
+      if (this.hasEnded()) return
+      const gone = new Promise((resolve) => child.once('exit', resolve))
+      child.kill('SIGTERM')
+      await gone
+    },
+  }
+}
