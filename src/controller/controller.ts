@@ -12,6 +12,7 @@ import { LdapGroupMapping } from '../schema/ldap-group-mapping.ts'
 import { LdapStaticRole } from '../schema/ldap-static-role.ts'
 import { engineAccess } from './access.ts'
 import { accessPolicyReconciler } from './access-policy.ts'
+import { ClaimIndex } from './claims.ts'
 import { authNameOf, authReconciler } from './ldap-auth.ts'
 import { engineReconciler } from './ldap-engine.ts'
 import { groupMappingReconciler } from './ldap-group-mapping.ts'
@@ -55,6 +56,7 @@ export async function startController(options: ControllerOptions): Promise<void>
   const owners = new Map<string, ResourceRef>()
   const uids = new Map<string, string>()
   const resolved = new Map<string, ReadonlySet<string>>()
+  const claims = new ClaimIndex(source)
 
   const enqueue: ReconcilerDeps['enqueue'] = (ref, { afterMs } = {}) => {
     const queue = queues.get(ref.kind)
@@ -74,6 +76,7 @@ export async function startController(options: ControllerOptions): Promise<void>
     centralNamespace,
     enqueue,
     resolved,
+    claims,
     isResolved: (engine: string, namespace: string) => resolved.get(engine)?.has(namespace) ?? false,
   }
   const reconcilers: Readonly<Record<string, Reconcile>> = {
@@ -98,6 +101,7 @@ export async function startController(options: ControllerOptions): Promise<void>
   function onChange(ref: ResourceRef, why: 'user' | 'resync'): void {
     const queue = queues.get(ref.kind)
     if (queue) {
+      if (ref.kind === LdapStaticRole.kind) claims.note(ref)
       const object = source.get(ref)
       know(ref, object && `cr:${object.metadata.uid}`)
       queue.add(keyOf(ref), why === 'user' ? 1 : 3)

@@ -1,25 +1,16 @@
-import type * as z from 'zod'
 import { AppError } from '../lib/errors.ts'
 import { LdapEngine, type LdapEngineSpec, type LdapEngineStatus } from '../schema/ldap-engine.ts'
 import { LdapStaticRole, type LdapStaticRoleSpec, type LdapStaticRoleStatus } from '../schema/ldap-static-role.ts'
 import { readSpec } from '../schema/validate.ts'
 import { numberOf, secretOf, statementFor, textOf } from './access.ts'
+import type { ClaimIndex } from './claims.ts'
 import { no, type Statement, yes } from './conditions.ts'
 import { type Credential, templateProblem } from './output.ts'
 import { type Context, kept, type Outcome, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
 import { seconds } from './runtime/status.ts'
 import { removeOutput, syncOutput } from './secret-output.ts'
 import type { Resource } from './source/source.ts'
-import {
-  accountStatement,
-  type Claimant,
-  claimsSame,
-  credentialStatement,
-  decideRole,
-  type EngineRole,
-  engineRole,
-  olderClaimant,
-} from './static-role-decide.ts'
+import { accountStatement, credentialStatement, decideRole, type EngineRole, engineRole } from './static-role-decide.ts'
 
 /*
  * LdapStaticRole → the engine's static role → output Secret and status. The engine owns time: it rotates whether this runs or not. What is
@@ -32,14 +23,15 @@ const AFTER_DUE_MS = 60_000
 
 type RoleContext = Context<LdapStaticRoleSpec, LdapStaticRoleStatus>
 
-/** What the tenancy of an engine needs to have been told before a role of a namespace may be written. */
-export interface TenantGate {
+/** What static roles need to know of each other and of their engine. */
+export interface RoleDeps {
+  readonly claims: Pick<ClaimIndex, 'rivals' | 'isBehindAnOlder'>
   /** Whether the engine's table takes this namespace's labels into account; asks for it when not. */
   readonly isResolved: (engine: string, namespace: string) => boolean
 }
 
 export function staticRoleReconciler(
-  deps: ReconcilerDeps & TenantGate,
+  deps: ReconcilerDeps & RoleDeps,
 ): Reconciler<typeof LdapStaticRole.spec, typeof LdapStaticRole.status> {
   const { source, sink, engine, enqueue } = deps
 
@@ -139,43 +131,9 @@ export function staticRoleReconciler(
     return { path: (reading.spec as LdapEngineSpec).path ?? name }
   }
 
-  /** From the unparsed spec: this looks at many objects. */
-  function claimant(resource: Resource): Claimant & { readonly engine: string } {
-    const { name, namespace, uid, creationTimestamp, deletionTimestamp } = resource.metadata
-    const { engineRef, username, dn, roleName } = (resource.spec ?? {}) as Partial<z.input<typeof LdapStaticRole.spec>>
-    const { conditions } = (resource.status ?? {}) as Partial<LdapStaticRoleStatus>
-    const isRefused = conditions?.some(({ type, status }) => type === 'Accepted' && status === 'False') ?? false
-    return {
-      uid,
-      createdAt: creationTimestamp,
-      engine: String(engineRef?.name),
-      username: String(username),
-      dn: dn === undefined ? undefined : String(dn),
-      engineRole: String(roleName ?? `${namespace}/${name}`),
-      refused: isRefused || deletionTimestamp !== undefined,
-    }
-  }
-
-  function isBehindAnOlder(resource: Resource): boolean {
-    const mine = claimant(resource)
-    const rivals = source.list(LdapStaticRole.kind).map(claimant)
-    return (
-      olderClaimant(
-        mine,
-        rivals.filter((rival) => rival.engine === mine.engine),
-      ) !== undefined
-    )
-  }
-
   /** Others that want the same account get their turn when this one does not have it. */
   function enqueueRivals(resource: Resource): void {
-    const mine = claimant(resource)
-    for (const other of source.list(LdapStaticRole.kind)) {
-      const rival = claimant(other)
-      if (rival.uid === mine.uid || rival.engine !== mine.engine || !claimsSame(rival, mine)) continue
-      const { name, namespace = '' } = other.metadata
-      enqueue({ kind: LdapStaticRole.kind, name, namespace }, { afterMs: 100 })
-    }
+    for (const rival of deps.claims.rivals(resource)) enqueue(rival, { afterMs: 100 })
   }
 
   async function readRole(path: string, as: RoleContext['as']): Promise<EngineRole | undefined> {
@@ -190,7 +148,7 @@ export function staticRoleReconciler(
     try {
       const seen = await readRole(path, as)
       // Who has the account already keeps it, so only a newcomer looks around.
-      if (seen?.owner !== as.owner && isBehindAnOlder(resource))
+      if (seen?.owner !== as.owner && deps.claims.isBehindAnOlder(resource))
         return { statement: no('Accepted', 'NameConflict', 'An older resource manages this account or role name.') }
       const step = decideRole(spec, seen, as.owner ?? '')
       if ('refuse' in step) return { statement: step.refuse }

@@ -1,13 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import {
-  accountStatement,
-  type Claimant,
-  credentialStatement,
-  decideRole,
-  type EngineRole,
-  engineRole,
-  olderClaimant,
-} from './static-role-decide.ts'
+import { accountStatement, credentialStatement, decideRole, type EngineRole, engineRole } from './static-role-decide.ts'
 
 const mine: EngineRole = {
   owner: 'cr:1',
@@ -99,31 +91,4 @@ test('the engine answers in its own spelling', () => {
     failure: { class: 'refused', message: 'm' },
   })
   expect(engineRole({})).toMatchObject({ owner: '', credentialVersion: 0, lastRotation: undefined, failure: undefined })
-})
-
-describe('one account, one owner', () => {
-  const claim = (uid: string, second: number, more: Partial<Claimant> = {}): Claimant => ({
-    uid,
-    createdAt: new Date(second * 1000),
-    username: 'svc',
-    dn: undefined,
-    engineRole: uid,
-    refused: false,
-    ...more,
-  })
-  const me = claim('m', 10)
-  test.each([
-    { title: 'nobody else', others: [me], want: undefined },
-    { title: 'an older one', others: [claim('o', 9)], want: 'o' },
-    { title: 'a newer one', others: [claim('n', 11)], want: undefined },
-    { title: 'of one second, by uid', others: [claim('a', 10)], want: 'a' },
-    { title: 'of one second, by uid', others: [claim('z', 10)], want: undefined },
-    { title: 'an older one that was refused', others: [claim('o', 9, { refused: true })], want: undefined },
-    { title: 'another account', others: [claim('o', 9, { username: 'else' })], want: undefined },
-    { title: 'the name in capitals', others: [claim('o', 9, { username: 'SVC' })], want: 'o' },
-    { title: 'one engine role', others: [claim('o', 9, { username: 'else', engineRole: 'M' })], want: 'o' },
-    { title: 'one by DN, one by name', others: [claim('o', 9, { dn: 'cn=svc' })], want: undefined },
-  ])('$title: $want', ({ others, want }) => {
-    expect(olderClaimant(me, others)?.uid).toBe(want)
-  })
 })

@@ -96,35 +96,3 @@ export function accountStatement(role: EngineRole): Statement | undefined {
   if (role.failure?.class === 'absent') return no('Synced', 'EntryNotFound', role.failure.message)
   return undefined
 }
-
-export interface Claimant {
-  readonly uid: string
-  readonly createdAt: Date
-  readonly username: string
-  readonly dn: string | undefined
-  readonly engineRole: string
-  /** It was told that it may not have the account, so it stands in nobody's way. */
-  readonly refused: boolean
-}
-
-/**
- * One directory account, one owner: the oldest claimant wins, by uid where two are of one second. Returns the one that is in the way.
- * What only the directory can tell (two names for one entry) is found by the engine.
- */
-export function olderClaimant(mine: Claimant, others: readonly Claimant[]): Claimant | undefined {
-  return others.find(
-    (other) => other.uid !== mine.uid && !other.refused && isOlder(other, mine) && claimsSame(other, mine),
-  )
-}
-
-export function claimsSame(one: Claimant, other: Claimant): boolean {
-  const same = (a: string, b: string) => a.toLowerCase() === b.toLowerCase()
-  if (same(one.engineRole, other.engineRole)) return true
-  if (one.dn !== undefined && other.dn !== undefined) return same(one.dn, other.dn)
-  return one.dn === undefined && other.dn === undefined && same(one.username, other.username)
-}
-
-function isOlder(one: Claimant, other: Claimant): boolean {
-  const difference = one.createdAt.getTime() - other.createdAt.getTime()
-  return difference < 0 || (difference === 0 && one.uid < other.uid)
-}
