@@ -59,6 +59,19 @@ const roles: Sample[] = [
     role({ output: { type: 'kubernetes.io/tls', template: { 'tls.crt': 'x' } } }),
     'needs tls.crt and tls.key',
   ],
+  ['tls with both keys', role({ output: { type: 'kubernetes.io/tls', template: { 'tls.crt': 'x', 'tls.key': 'y' } } })],
+  ['ssh-auth without its key', role({ output: { type: 'kubernetes.io/ssh-auth' } }), 'needs ssh-privatekey'],
+  ['dockercfg without its key', role({ output: { type: 'kubernetes.io/dockercfg' } }), 'needs .dockercfg in'],
+  [
+    'docker login without its key',
+    role({ output: { type: 'kubernetes.io/dockerconfigjson' } }),
+    'needs .dockerconfigjson',
+  ],
+  [
+    'docker login',
+    role({ output: { type: 'kubernetes.io/dockerconfigjson', template: { '.dockerconfigjson': '{}' } } }),
+  ],
+  ['bootstrap token', role({ output: { type: 'bootstrap.kubernetes.io/token' } }), 'belongs to Kubernetes'],
   ['ssh-auth with its key', role({ output: { type: 'kubernetes.io/ssh-auth', template: { 'ssh-privatekey': 'x' } } })],
   ['service account token', role({ output: { type: 'kubernetes.io/service-account-token' } }), 'belongs to Kubernetes'],
   ['key with a slash', role({ output: { template: { 'a/b': 'x' } } }), 'keys may hold letters'],
@@ -117,8 +130,8 @@ const engines: Sample[] = [
     }),
   ],
   ['no url', engine({ urls: [] }), 'urls'],
-  ['http url', engine({ urls: ['http://x'] }), 'must be an ldap:// or ldaps:// URL'],
-  ['two urls in one', engine({ urls: ['ldap://a,ldap://b'] }), 'must be an ldap:// or ldaps:// URL'],
+  ['http url', engine({ urls: ['http://x'] }), 'urls'],
+  ['two urls in one', engine({ urls: ['ldap://a,ldap://b'] }), 'urls'],
   [
     'startTLS with ldaps',
     engine({ urls: ['ldap://a', 'ldaps://b'], tls: { startTLS: true } }),
@@ -142,12 +155,17 @@ const engines: Sample[] = [
   ['tenancy by an empty selector', engine(tenant({ namespaces: { selector: {} } })), 'names or selector is required'],
   ['tenancy without DNs', engine(tenant({ allowedDNs: [] })), 'allowedDNs'],
   ['tenancy with an empty DN', engine(tenant({ allowedDNs: [''] })), 'allowedDNs'],
+  ['tenancy with a period of 4 s', engine(tenant({ minRotationPeriod: '4s' })), 'must be at least 5 seconds'],
+  ['tenancy with leases of no time', engine(tenant({ maxTTL: '0' })), 'must be at least 1 seconds'],
+  ['no time for requests', engine({ requestTimeout: '999ms' }), 'must be at least 1 seconds'],
   ['tenancy of an unknown kind', engine(tenant({ kinds: ['Everything'] })), 'kinds'],
 ].map(sampleOf('LdapEngine'))
 
 const engineChanges: Sample[] = [
   ['urls changed', engine({ urls: ['ldap://b'] }), undefined, engine()],
   ['path added', engine({ path: 'x' }), 'path cannot be changed', engine()],
+  ['path kept', engine({ path: 'x', description: 'y' }), undefined, engine({ path: 'x' })],
+  ['path removed', engine(), 'path cannot be changed', engine({ path: 'x' })],
   ['schema changed', engine({ schema: 'ad' }), 'schema cannot be changed', engine({ schema: 'racf' })],
 ].map(sampleOf('LdapEngine'))
 
@@ -159,6 +177,15 @@ const auths: Sample[] = [
   ['password alone', auth({ bindPasswordSecretRef: { name: 'a', key: 'b' } }), 'go together'],
   ['sAMAccountName without a domain', auth({ enableSamaccountnameLogin: true }), 'needs upnDomain'],
   ['negative uses', auth({ token: { numUses: -1 } }), 'numUses'],
+  ['no time to connect', auth({ connectionTimeout: '0s' }), 'must be at least 1 seconds'],
+  ['no time for requests', auth({ requestTimeout: '0' }), 'must be at least 1 seconds'],
+  ['lock-out for no time', auth({ lockout: { duration: '1ms' } }), 'must be at least 1 seconds'],
+  ['failures forgotten at once', auth({ lockout: { counterReset: '0s' } }), 'must be at least 1 seconds'],
+  ['two CAs', auth({ tls: { caBundle: 'x', caConfigMapRef: { name: 'a', key: 'b' } } }), 'only one of'],
+  ['minimum above maximum', auth({ tls: { minVersion: 'tls13' } }), 'minVersion must not be above'],
+  ['one CA, newest TLS', auth({ tls: { caConfigMapRef: { name: 'a', key: 'b' }, maxVersion: 'tls13' } })],
+  ['startTLS with ldaps', auth({ tls: { startTLS: true } }), 'cannot be used with ldaps'],
+  ['startTLS', auth({ urls: ['ldap://dc1.example'], tls: { startTLS: true } })],
   [
     'tokens and lock-out',
     auth({
@@ -166,6 +193,11 @@ const auths: Sample[] = [
       lockout: { threshold: 3, duration: '15m', counterReset: '15m', disabled: false },
     }),
   ],
+].map(sampleOf('LdapAuth'))
+
+const authChanges: Sample[] = [
+  ['path added', auth({ path: 'x' }), 'path cannot be changed', auth()],
+  ['urls changed', auth({ urls: ['ldaps://dc2.example'] }), undefined, auth()],
 ].map(sampleOf('LdapAuth'))
 
 const others: Sample[] = [
@@ -180,6 +212,13 @@ const others: Sample[] = [
     'groupName cannot be changed',
     mapping(),
   ]),
+  sampleOf('LdapGroupMapping')([
+    'auth changed',
+    mapping({ authRef: { name: 'b' } }),
+    'authRef cannot be changed',
+    mapping(),
+  ]),
+  sampleOf('LdapGroupMapping')(['policies changed', mapping({ policies: [] }), undefined, mapping()]),
   ...[
     [
       'rules',
@@ -198,7 +237,15 @@ const others: Sample[] = [
   ].map(sampleOf('AccessPolicy')),
 ]
 
-export const SAMPLES: readonly Sample[] = [...roles, ...roleChanges, ...engines, ...engineChanges, ...auths, ...others]
+export const SAMPLES: readonly Sample[] = [
+  ...roles,
+  ...roleChanges,
+  ...engines,
+  ...engineChanges,
+  ...auths,
+  ...authChanges,
+  ...others,
+]
 
 function sampleOf(kind: Sample['kind']) {
   return (row: readonly unknown[]): Sample => {
