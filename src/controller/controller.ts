@@ -65,7 +65,7 @@ export async function startController(options: ControllerOptions): Promise<void>
   }
 
   // The feed's place is taken before anything is looked at, so that nothing happens unseen in between.
-  const after = await feedPosition(client, clock, signal)
+  const after = await feedPosition(client, clock, log, signal)
   const mac = await openMac({ source, sink, random, namespace: centralNamespace })
   const deps = {
     source,
@@ -173,7 +173,8 @@ export async function startController(options: ControllerOptions): Promise<void>
   }
 }
 
-async function feedPosition(client: Client, clock: Clock, signal: AbortSignal): Promise<number> {
+async function feedPosition(client: Client, clock: Clock, log: Logger, signal: AbortSignal): Promise<number> {
+  let told = ''
   for (;;) {
     try {
       const answer = await client.read('sys/events', {}, { signal })
@@ -181,6 +182,9 @@ async function feedPosition(client: Client, clock: Clock, signal: AbortSignal): 
     } catch (error) {
       if (signal.aborted) throw error
       // The engine may start a moment later than we do.
+      const message = messageOf(error)
+      if (message !== told) log.warn({ error: message }, 'the engine does not answer yet')
+      told = message
       await clock.sleep(500, signal)
     }
   }

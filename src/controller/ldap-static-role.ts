@@ -20,6 +20,7 @@ import { accountStatement, credentialStatement, decideRole, type EngineRole, eng
 export const ROTATE_REQUEST = 'keyturn.dev/rotate-requested-at'
 /** An event may be lost with a crash at the wrong moment: look again this long after a rotation was due. */
 const AFTER_DUE_MS = 60_000
+const BLOCKED_MS = 300_000
 
 type RoleContext = Context<LdapStaticRoleSpec, LdapStaticRoleStatus>
 
@@ -67,6 +68,7 @@ export function staticRoleReconciler(
       const output = await syncOutput(deps, resource, spec.output, credential, {
         secret: status.secret,
         secretMAC: status.secretMAC,
+        toldNotOwned: status.conditions?.some(({ reason }) => reason === 'NotOwned') ?? false,
       })
       const version = credential?.version ?? role.credentialVersion
       if (status.credentialVersion !== undefined && status.credentialVersion > 0 && version > status.credentialVersion)
@@ -99,7 +101,7 @@ export function staticRoleReconciler(
           secret: output.secret,
           secretMAC: output.secretMAC,
         },
-        ...(role.nextRotation && { lookAgainAt: new Date(role.nextRotation.getTime() + AFTER_DUE_MS) }),
+        ...lookAgain(role.nextRotation, output.statement, deps.clock.now()),
       }
     },
 
@@ -264,6 +266,20 @@ export function staticRoleReconciler(
 
 function stopped({ status }: RoleContext, ...statements: Statement[]): Outcome {
   return { statements, fields: kept(status) }
+}
+
+/** After the next rotation is due; sooner where a foreign Secret is in the way, for nobody tells us when it goes. */
+function lookAgain(
+  nextRotation: Date | undefined,
+  output: Statement | undefined,
+  now: Date,
+): Pick<Outcome, 'lookAgainAt'> {
+  const isBlocked = output?.status === 'False' && output.reason !== 'PasswordNotYetKnown'
+  const times = [
+    ...(nextRotation ? [nextRotation.getTime() + AFTER_DUE_MS] : []),
+    ...(isBlocked ? [now.getTime() + BLOCKED_MS] : []),
+  ]
+  return times.length === 0 ? {} : { lookAgainAt: new Date(Math.min(...times)) }
 }
 
 /** The statements before a failing one hold. */

@@ -19,6 +19,12 @@ export interface OutputState {
   readonly secretMAC: string | undefined
 }
 
+/** How it stood before this reconcile. */
+export interface OutputBefore extends OutputState {
+  /** It was told already that the Secret is somebody else's. */
+  readonly toldNotOwned: boolean
+}
+
 export interface OutputOutcome extends OutputState {
   readonly statement: Statement | undefined
 }
@@ -34,7 +40,7 @@ export async function syncOutput(
   resource: Resource,
   output: OutputSecret | undefined,
   credential: Credential | undefined,
-  before: OutputState,
+  before: OutputBefore,
 ): Promise<OutputOutcome> {
   const { source, sink, mac } = deps
   const namespace = resource.metadata.namespace ?? ''
@@ -66,7 +72,8 @@ export async function syncOutput(
   if (step === 'keep' && written) return remembered(written.uid)
   const answer = await sink.applySecret(request)
   if (answer.result !== 'written') {
-    if (answer.result === 'not-owned') event(deps, resource, 'Warning', 'SecretNotOwned', answer.message)
+    if (answer.result === 'not-owned' && !before.toldNotOwned)
+      event(deps, resource, 'Warning', 'SecretNotOwned', answer.message)
     return { secret: written, secretMAC: undefined, statement: outputFailure(answer) }
   }
   if (step === 'correct')

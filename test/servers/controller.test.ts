@@ -166,11 +166,8 @@ describe.skipIf(!slapdAvailable())('controller over manifests', () => {
     await unlink(path.join(home, 'm/20.yaml'))
     await ready(APP)
     const before = await secret('password')
-    const started = performance.now()
     await root.write('ldap/rotate-role/demo/app')
-    const rotated = performance.now()
     await eventually(async () => expect(await secret('password')).not.toBe(before))
-    console.log(`rotate ${rotated - started} ms, then Secret after ${performance.now() - rotated} ms`)
     expect(await binds(slapd, DN, await secret('password'))).toBe(true)
     expect(await secret('previous_password')).toBe(before)
     await eventually(() => expect(status(APP).credentialVersion).toBe(2))
@@ -221,8 +218,22 @@ describe.skipIf(!slapdAvailable())('controller over manifests', () => {
     await putSamples((text) => text.replace('names: [demo]', 'selector: {matchLabels: {team: other}}'))
     await eventually(() => expect(condition(APP)).toBe('False TargetNotPermitted'))
     await edit('00-secrets.yaml', (text) => text.replace('team: demo', 'team: other'))
-    await edit('20-static-role.yaml', (text) => text.replace('rotationPeriod: 1h', 'rotationPeriod: 2h'))
     await ready(APP)
+  })
+
+  test('a password that nobody knows yet is no Secret', async () => {
+    await putSamples((text) => text.replace('  rotationPeriod', '  skipImportRotation: true\n  rotationPeriod'))
+    await eventually(() => expect(condition(APP)).toBe('False PasswordNotYetKnown'))
+    expect(condition(APP, 'SecretSynced')).toBe('False PasswordNotYetKnown')
+    await expect(stat(path.join(home, 's/demo/app-login'))).rejects.toThrow('ENOENT')
+    await root.write('ldap/rotate-role/demo/app')
+    await ready(APP)
+    expect(await binds(slapd, DN, await secret('password'))).toBe(true)
+  })
+
+  test('a template that is more than placeholders is refused', async () => {
+    await putSamples((text) => text.replace('{{.DN}}', '{{.DN | base64}}'))
+    await eventually(() => expect(condition(APP)).toBe('False InvalidTemplate'))
   })
 
   test('two resources for one account: the older has it, and the other when it is gone', async () => {
