@@ -73,7 +73,9 @@ export class ClusterSource implements Source {
 
   /** True while everything is known and the server has been heard in the last three minutes. */
   isReady(): boolean {
-    return this.informers.every((informer) => informer.hasSynced && informer.silentMs < READY_SILENCE_MS)
+    const { informers } = this
+    // None are there before the start: nothing is known then.
+    return informers.length > 0 && informers.every((i) => i.hasSynced && i.silentMs < READY_SILENCE_MS)
   }
 
   /** Resolves when, after the signal given to `start` has aborted, nothing runs any more. */
