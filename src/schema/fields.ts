@@ -122,7 +122,11 @@ export function textMap(max: number) {
         }
       }
       if (typeof value === 'object' && !Array.isArray(value)) return value
-      const pairs = (Array.isArray(value) ? value : value.split(',')).filter((pair) => pair !== '')
+      const pairs = (Array.isArray(value) ? value : value.split(',')).filter((pair) => pair.trim() !== '')
+      if (pairs.some((pair) => pair.indexOf('=') < 1)) {
+        context.addIssue({ code: 'custom', message: 'must be an object of texts, or a list of key=value' })
+        return z.NEVER
+      }
       return Object.fromEntries(pairs.map((pair) => [pair.split('=', 1)[0], pair.slice(pair.indexOf('=') + 1)]))
     })
   return field(strict, lenient.pipe(strict))

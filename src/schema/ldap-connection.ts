@@ -96,6 +96,14 @@ export function requireUrls(urls: readonly string[]): string[] {
   return found
 }
 
+// RFC 4512, 2.5: a name or an OID, with options.
+const ATTRIBUTE = /^([A-Za-z][A-Za-z0-9-]*|\d+(\.\d+)+)(;[A-Za-z0-9-]+)*$/
+
+/** Throws `invalid` naming the HTTP field where a text cannot be the name of an attribute. */
+export function requireAttribute(name: string, field: string): void {
+  if (!ATTRIBUTE.test(name)) throw invalid(`${field} is not the name of an attribute`)
+}
+
 /** The TLS settings of a whole configuration, as it would be after a write. */
 export interface TlsFields {
   readonly tlsMinVersion?: TlsVersion

@@ -114,7 +114,9 @@ export class MountTable {
 
   /** Adds a mount; `invalid` where the type is unknown or the path is taken or not allowed. */
   async add(mount: NewMount): Promise<Mount> {
-    if (!this.#backends.has(`${mount.class}/${mount.type}`))
+    requireMountPath(mount.path)
+    // There is one, made with the store.
+    if (mount.type === 'token' || !this.#backends.has(`${mount.class}/${mount.type}`))
       throw invalid(
         `type: there is no ${mount.class === 'auth' ? 'auth method' : 'secrets engine'} of type "${mount.type}"`,
       )
@@ -205,6 +207,20 @@ export class MountTable {
     const prefix = mountClass === 'auth' ? `auth_${type}` : type
     return `${prefix}_${randomText(this.#random, 8, '0123456789abcdef')}`
   }
+}
+
+const PATH_LIMIT = 253
+
+/** Throws `invalid` for a path that policies could not name or that is read differently in different places. */
+function requireMountPath(path: string): void {
+  const segments = path.slice(0, -1).split('/')
+  if (
+    path.length > PATH_LIMIT ||
+    segments.some((segment) => ['', '.', '..'].includes(segment) || /[\s*+]/.test(segment))
+  )
+    throw invalid(
+      `path: it must be at most ${PATH_LIMIT} characters, in segments that are not empty, without spaces, "*" and "+"`,
+    )
 }
 
 function requireOrderedTtls(defaultMs: number, maxMs: number): void {

@@ -28,6 +28,7 @@ export function snapshotRoutes(deps: {
       async write({ fields: { file = defaultName(deps.clock.now()) }, remote }) {
         const dir = deps.snapshotDir
         if (dir === undefined) throw invalid('this store keeps nothing on disk: there is nothing to back up')
+        if (file === '' || /\p{Cc}/u.test(file)) throw invalid('file must be a name without control characters')
         if (path.isAbsolute(file)) {
           if (remote.transport === 'tcp' && !isLoopback(remote.address))
             throw denied('permission denied: file may be an absolute path only on the server itself')

@@ -1,5 +1,5 @@
 import { invalid } from '../../../lib/errors.ts'
-import { requireRotation, requireTls, requireUrls } from '../../../schema/ldap-connection.ts'
+import { requireAttribute, requireRotation, requireTls, requireUrls } from '../../../schema/ldap-connection.ts'
 import { normalizePolicies, requireTokenFields } from '../../../schema/token-fields.ts'
 import type { DirectoryGuard } from '../../account/guard.ts'
 import { type Call, type Route, route } from '../../backend.ts'
@@ -77,9 +77,11 @@ function check(config: LdapAuthConfig): void {
   requireRotation(config)
   requireTokenFields(config)
   requireCidrs(config.tokenBoundCidrs ?? [], 'token_bound_cidrs')
-  const { userFilter, groupFilter, settings } = effective(config)
+  const { userFilter, groupFilter, userAttr, groupAttr, settings } = effective(config)
   if (settings.startTls && settings.urls.some((url) => url.startsWith('ldaps:')))
     throw invalid('starttls cannot be used with ldaps:// URLs')
+  requireAttribute(userAttr, 'userattr')
+  requireAttribute(groupAttr, 'groupattr')
   requirePlaces(userFilter, ['UserAttr', 'Username'], 'userfilter')
   requirePlaces(groupFilter, ['UserDN', 'Username'], 'groupfilter')
   const sample = { UserAttr: 'cn', Username: 'x', UserDN: 'cn=x' }

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { invalid } from '../../../lib/errors.ts'
+import { invalid, unsupported } from '../../../lib/errors.ts'
 import { flag, names } from '../../../schema/fields.ts'
 import { normalizePolicies } from '../../../schema/token-fields.ts'
 import { wire } from '../../../schema/wire.ts'
@@ -16,6 +16,7 @@ const groupBody = wire(z.object({ policies: names(512), adopt: flag() }))
 const userBody = wire(z.object({ policies: names(512), groups: names(512), adopt: flag() }))
 
 const LIST_PAGE = 1000
+const NAME_LIMIT = 512
 
 export function groupRoutes({ store }: { readonly store: Store }): Route[] {
   return [
@@ -97,7 +98,11 @@ type AnyCall = Pick<Call<unknown>, 'mount' | 'params' | 'caller'>
 
 async function keyOf(store: Store, call: AnyCall): Promise<string> {
   const config = (await store.read(configKind, call.mount.id))?.value
-  const name = (call.params['name'] ?? '').trim()
+  const given = call.params['name'] ?? ''
+  // Without a name there is only the list.
+  if (given === '') throw unsupported()
+  const name = given.trim()
+  if (name === '' || name.length > NAME_LIMIT) throw invalid(`name must be 1 to ${NAME_LIMIT} characters`)
   return `${call.mount.id}/${nameKey(name, { caseSensitiveNames: config?.caseSensitiveNames ?? false })}`
 }
 
@@ -136,6 +141,7 @@ function takeOver(
   call: Call<{ adopt: boolean }>,
   what: string,
 ): string | undefined {
+  if (call.fields.adopt && !call.caller.isController) throw invalid('adopt: only the controller may set it')
   requireWritable(owner, call.caller, what)
   if (exists && owner === undefined && call.caller.owner !== undefined && call.fields.adopt !== true)
     throw invalid(`${what} was made through the API; it is taken over only when asked to`, { reason: 'owned-by-api' })

@@ -1,6 +1,7 @@
 import * as z from 'zod'
-import { flag, names, text } from '../../../schema/fields.ts'
+import { choice, flag, names } from '../../../schema/fields.ts'
 import { connectionFields, connectionSpelling } from '../../../schema/ldap-connection.ts'
+import { DIRECTORY_SCHEMAS } from '../../../schema/ldap-engine-config.ts'
 import { tokenFields } from '../../../schema/token-fields.ts'
 import { wire } from '../../../schema/wire.ts'
 import { connectionRecord } from '../../connection/connection.ts'
@@ -12,7 +13,7 @@ const configSchema = z.object({
   ...connectionFields,
   ...tokenFields,
   policies: names(512),
-  rotationSchema: text(16),
+  rotationSchema: choice(DIRECTORY_SCHEMAS),
   disown: flag(),
 })
 export const configBody = wire(configSchema, connectionSpelling)

@@ -1,6 +1,7 @@
 import { invalid } from '../../../lib/errors.ts'
 import {
   CONNECTION_DEFAULTS,
+  requireAttribute,
   requireFilterTemplate,
   requireRotation,
   requireTls,
@@ -94,7 +95,6 @@ export async function requireConfig(store: Store, mountId: string): Promise<Stor
 }
 
 const DEFAULT_USER_ATTR = { openldap: 'cn', ad: 'userPrincipalName', racf: 'racfid' } as const
-const ATTRIBUTE = /^([A-Za-z][A-Za-z0-9-]*|\d+(\.\d+)+)(;[A-Za-z0-9-]+)*$/
 
 /** The whole configuration as it would be after a write; throws `invalid` naming the field that is wrong. */
 function merge(before: EngineConfig | undefined, { mount, caller, fields }: Call<LdapEngineConfig>): EngineConfig {
@@ -146,7 +146,7 @@ function requireWhole(config: EngineConfig): void {
     throw invalid('starttls cannot be used with ldaps:// URLs')
   requireTls(config)
   requireRotation(config)
-  if (!ATTRIBUTE.test(config.userAttr)) throw invalid('userattr is not the name of an attribute')
+  requireAttribute(config.userAttr, 'userattr')
   if (config.credentialType === 'phrase' && config.schema !== 'racf')
     throw invalid('credential_type: phrase can only be used with schema racf')
   requireFilterTemplate(config.userFilter ?? '', 'userfilter')
