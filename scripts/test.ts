@@ -13,6 +13,8 @@ import { buildCluster, clusterAvailable } from '../test/support/cluster.ts'
 interface Part {
   readonly name: 'unit' | 'servers' | 'e2e'
   readonly packages: readonly string[]
+  /** Debian packages of some of its tests, which say themselves when they are missing. */
+  readonly also?: readonly string[]
   /** What else it needs; a text says why it cannot be had. */
   readonly prepare?: () => string | undefined
 }
@@ -20,7 +22,12 @@ interface Part {
 const PARTS: readonly Part[] = [
   { name: 'unit', packages: [] },
   { name: 'servers', packages: ['slapd', 'ldap-utils', 'openssl', 'python3-venv'] },
-  { name: 'e2e', packages: ['slapd', 'ldap-utils', 'openssl'], prepare: prepareCluster },
+  {
+    name: 'e2e',
+    packages: ['slapd', 'ldap-utils', 'openssl'],
+    also: ['buildah', 'debootstrap'],
+    prepare: prepareCluster,
+  },
 ]
 
 function prepareCluster(): string | undefined {
@@ -71,6 +78,7 @@ function missingFor(part: Part): string | undefined {
     const install = spawnSync('sh', [path.join(root, 'scripts/packages.sh'), ...part.packages], { encoding: 'utf8' })
     if (install.status !== 0) return install.stderr.trim()
   }
+  if (part.also) spawnSync('sh', [path.join(root, 'scripts/packages.sh'), ...part.also], { stdio: 'inherit' })
   return part.prepare?.()
 }
 
