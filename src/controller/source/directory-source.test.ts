@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, readFile, rename, rm, stat, unlink, writeFile } from 'n
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { systemClock } from '../../lib/clock.ts'
+import { type Clock, systemClock } from '../../lib/clock.ts'
 import { createLogger } from '../../lib/log.ts'
 import { systemRandom } from '../../lib/random.ts'
 import { Secret } from '../../lib/secret.ts'
@@ -33,14 +33,14 @@ afterEach(async () => {
   await rm(home, { recursive: true, force: true })
 })
 
-async function open() {
+async function open(clock: Clock = systemClock) {
   stop = new AbortController()
   changes = []
   const log = createLogger({ level: 'silent' })
   const pair = await openStandalone({
     manifests: join(home, 'm'),
     secrets: join(home, 's'),
-    clock: systemClock,
+    clock,
     random: systemRandom,
     log,
   })
@@ -51,7 +51,7 @@ async function open() {
 }
 
 const put = (file: string, text: string) => writeFile(join(home, 'm', file), text)
-const eventually = (check: () => void) => vi.waitFor(check, { timeout: 5000, interval: 20 })
+const eventually = (check: () => void) => vi.waitFor(check, { timeout: 9000, interval: 20 })
 const present = () => {
   const found = source.get(ROLE)
   if (!found) throw new Error('the role is not there')
@@ -73,6 +73,17 @@ test('objects appear, change generation with their spec only, and keep their uid
   await rename(join(home, 'm/new.tmp'), join(home, 'm/a.yaml'))
   await eventually(() => expect(present().metadata.generation).toBe(2))
   expect(present()).toMatchObject({ spec: { rotationPeriod: '2h' }, metadata: { uid } })
+})
+
+test('files in folders count, also in one that came later', async () => {
+  await open()
+  await mkdir(join(home, 'm/team/a'), { recursive: true })
+  await put('team/a/role.yaml', GOOD)
+  await eventually(() => present())
+  await put('team/a/role.yaml', GOOD.replace('1h', '2h'))
+  await eventually(() => expect(present().metadata.generation).toBe(2))
+  await put('team/a/role.yaml', GOOD.replace('1h', '3h'))
+  await eventually(() => expect(present().metadata.generation).toBe(3))
 })
 
 test('a broken file keeps the last good state; so does one that was broken while nothing ran', async () => {
@@ -136,7 +147,8 @@ test('a removed document is deleted at once without finalizers, else through a d
 
 test('a file that is away for a moment deletes nothing', async () => {
   await put('a.yaml', GOOD)
-  await open()
+  // However slow the machine: no time passes while the file is away.
+  await open({ ...systemClock, monotonicMs: () => 0 })
   await unlink(join(home, 'm/a.yaml'))
   await put('b.yaml', `apiVersion: v1\nkind: Namespace\nmetadata: {name: demo, labels: {team: a}}`)
   await eventually(() => expect(changes).toContain('Namespace /demo'))

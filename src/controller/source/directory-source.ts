@@ -1,4 +1,3 @@
-import { watch } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Clock } from '../../lib/clock.ts'
@@ -7,6 +6,7 @@ import type { Logger } from '../../lib/log.ts'
 import type { Random } from '../../lib/random.ts'
 import { Secret } from '../../lib/secret.ts'
 import { createFileSink } from './file-sink.ts'
+import { FolderWatch } from './folder-watch.ts'
 import { ManifestSet } from './manifest-set.ts'
 import { ObjectStore, refOf } from './object-store.ts'
 import { SecretDirectory } from './secret-directory.ts'
@@ -63,7 +63,6 @@ export async function openStandalone(options: StandaloneOptions): Promise<{ sour
       }
       await set.look()
       for (const object of objects.all()) onChange(refOf(object), 'user')
-      follow(manifests, () => wake(), signal, log)
       // Ends with the signal; `look` reports what fails in it.
       void keepLooking(signal)
     },
@@ -95,13 +94,17 @@ export async function openStandalone(options: StandaloneOptions): Promise<{ sour
 
   async function keepLooking(signal: AbortSignal): Promise<void> {
     let resyncAtMs = clock.monotonicMs() + RESYNC_MS
+    let awake = new AbortController()
+    // A notice that comes while looking must not be lost: it ends the next sleep before that begins.
+    wake = () => awake.abort()
+    using folders = new FolderWatch(manifests, () => wake(), log)
     while (!signal.aborted) {
-      const awake = new AbortController()
-      wake = () => awake.abort()
+      if (await folders.refresh()) wake()
       const waitMs = set.lookAgainInMs() ?? LOOK_MS
       await clock.sleep(waitMs, AbortSignal.any([signal, awake.signal])).catch(() => undefined)
       await clock.sleep(GATHER_MS, signal).catch(() => undefined)
       if (signal.aborted) return
+      awake = new AbortController()
       await look()
       if (clock.monotonicMs() < resyncAtMs) continue
       resyncAtMs = clock.monotonicMs() + RESYNC_MS
@@ -119,14 +122,4 @@ export async function openStandalone(options: StandaloneOptions): Promise<{ sour
   }
 
   return { source, sink }
-}
-
-/** Calls back on each notice of the file system. Where it gives none, the slow look remains. */
-function follow(path: string, notice: () => void, signal: AbortSignal, log: Logger): void {
-  try {
-    const watcher = watch(path, { recursive: true, persistent: false, signal }, notice)
-    watcher.on('error', (error) => log.warn({ path, error: messageOf(error) }, 'changes are noticed by looking only'))
-  } catch (error) {
-    log.warn({ path, error: messageOf(error) }, 'changes are noticed by looking only')
-  }
 }
