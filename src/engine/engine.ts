@@ -7,6 +7,7 @@ import { runWorker, type Worker } from '../lib/worker.ts'
 import { createDirectoryGuard } from './account/guard.ts'
 import { createAccountTurner } from './account/turn.ts'
 import { type AuditDevice, createAudit } from './audit/audit.ts'
+import { createRotationRecords } from './audit/rotation-records.ts'
 import { createLdapAuthBackend } from './auth/ldap/backend.ts'
 import { createTokenBackend } from './auth/token/backend.ts'
 import type { Backend } from './backend.ts'
@@ -121,6 +122,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   const workers: Worker[] = [
     tokens.worker,
     createEventPruner({ store, clock }),
+    ...(options.audit ? [createRotationRecords({ store, audit, clock })] : []),
     ...[...backends.values()].flatMap((backend) => backend.workers ?? []),
   ]
   const running = workers.map((worker) =>

@@ -10,8 +10,8 @@ import type { Barrier } from '../seal/barrier.ts'
 export interface Audit {
   request(request: EngineRequest, caller: Caller | undefined, mountType: string, at: Date): Promise<void>
   response(request: EngineRequest, caller: Caller | undefined, outcome: Outcome, at: Date): Promise<void>
-  /** Work nobody asked for at this moment: an automatic rotation. */
-  event(type: string, facts: Readonly<Record<string, string | number>>, at: Date): Promise<void>
+  /** Work nobody asked for at this moment: an automatic rotation (`rotation-records.ts`). The facts hold no secret. */
+  event(type: string, facts: Readonly<Record<string, string | number | boolean>>, at: Date): Promise<void>
 }
 
 export type Outcome =
