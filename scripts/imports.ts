@@ -31,6 +31,8 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   ],
   'engine/sys': [...core(), 'engine/tenancy'],
   'engine/directory': ['lib'],
+  // Commands work on a whole store while no server runs on it.
+  'engine/commands': ['lib', 'schema', 'engine'],
   client: ['lib', 'schema', 'engine/request.ts'],
   api: ['lib', 'schema', 'engine/request.ts', 'engine/engine.ts'],
   controller: ['client', 'schema', 'lib', 'template'],

@@ -126,15 +126,43 @@ export interface RestoreConfig {
   readonly file: string
   readonly data: string
   readonly sealKeyFile: string
+  /** Files with the password that a mount binds with now; `-` is standard input. Mount paths end with a slash. */
+  readonly bindPasswords: readonly { readonly mount: string; readonly file: string }[]
 }
 
 export function restoreConfig(args: readonly string[], env: Environment): RestoreConfig {
   const [file, ...rest] = args
   if (file === undefined || file.startsWith('-'))
-    throw invalid('usage: keyturn restore FILE --data DIR --seal-key FILE')
-  const flags = read(rest, { data: { type: 'string' }, 'seal-key': { type: 'string' } }, env)
+    throw invalid('usage: keyturn restore FILE --data DIR --seal-key FILE [--bind-password [MOUNT=]FILE]')
+  const { left, values } = takeRepeated(rest, '--bind-password')
+  const flags = read(left, { data: { type: 'string' }, 'seal-key': { type: 'string' } }, env)
   const data = requireText(flags, 'data')
-  return freeze({ file, data, sealKeyFile: textOf(flags, 'seal-key') ?? `${data}/seal-key` })
+  const bindPasswords = values.map(bindPasswordOf)
+  const twice = bindPasswords.find(({ mount }, at) => bindPasswords.findIndex((other) => other.mount === mount) < at)
+  if (twice) throw invalid(`--bind-password is given twice for the mount ${twice.mount}`)
+  return freeze({ file, data, sealKeyFile: textOf(flags, 'seal-key') ?? `${data}/seal-key`, bindPasswords })
+}
+
+/** `[MOUNT=]FILE`; a file whose name holds "=" is given with its mount. */
+function bindPasswordOf(text: string): { mount: string; file: string } {
+  const equals = text.indexOf('=')
+  const mount = equals < 0 ? 'ldap' : text.slice(0, equals).replace(/^\/+|\/+$/g, '')
+  const file = text.slice(equals + 1)
+  if (mount === '' || file === '') throw invalid('--bind-password must be FILE or MOUNT=FILE')
+  return { mount: `${mount}/`, file }
+}
+
+/** Takes a flag that may be given several times out of the arguments. */
+function takeRepeated(args: readonly string[], flag: string): { left: string[]; values: string[] } {
+  const left: string[] = []
+  const values: string[] = []
+  for (let at = 0; at < args.length; at++) {
+    const arg = args[at] ?? ''
+    if (arg.startsWith(`${flag}=`)) values.push(arg.slice(flag.length + 1))
+    else if (arg === flag) values.push(args[++at] ?? '')
+    else left.push(arg)
+  }
+  return { left, values }
 }
 
 export function cliConfig(env: Environment): CliConfig {

@@ -30,8 +30,11 @@ export const PROCESS_HELP: readonly Help[] = [
   },
   {
     name: 'restore',
-    usage: 'restore FILE [--data DIR] [--bind-password FILE]',
+    usage: 'restore FILE [--data DIR] [--seal-key FILE] [--bind-password [MOUNT=]FILE ...]',
     summary: 'Put a backup in place of an empty store',
+    more:
+      'The seal key is that of the store that was backed up. --bind-password gives a mount (ldap/ when none is named) the password that it\n' +
+      'binds with now, where it has turned since the backup: a file, or - for standard input.',
     example: 'keyturn restore /backups/keyturn.db --data /var/lib/keyturn',
   },
 ]

@@ -7,7 +7,7 @@ import type { Logger } from '../../lib/log.ts'
 import type { Random } from '../../lib/random.ts'
 import { isDirectoryError } from '../directory/errors.ts'
 import { VersionConflict } from '../storage/driver.ts'
-import { instantCodec, put, recordKind, remove, type Store } from '../storage/store.ts'
+import { type Change, instantCodec, put, recordKind, remove, type Store } from '../storage/store.ts'
 import { troubleOf } from './outcome.ts'
 
 const PROBE_MS = 5 * 60_000
@@ -69,6 +69,11 @@ interface Outage {
   failures: number
   probeAt: Date
   isProbing: boolean
+}
+
+/** Opens the guard of a mount in a store that no server runs on. */
+export function openedGuard(mountId: string): Change {
+  return remove(refusalKind, mountId, { expected: 'any' })
 }
 
 export function createDirectoryGuard(deps: {

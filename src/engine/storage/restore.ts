@@ -8,6 +8,7 @@ import { openStore, storeFile } from './open.ts'
 import { setRestoreMark } from './restore-mark.ts'
 import { openSqliteDriver } from './sqlite.ts'
 import { isLive, openDatabase, openFrozenDatabase, requireSound } from './sqlite-file.ts'
+import type { Change, Store } from './store.ts'
 
 // Numbers that the lost store may have given out after the backup was taken stay below this distance.
 const NUMBERS_SKIPPED = 1_000_000_000
@@ -22,8 +23,10 @@ export async function restoreSnapshot(options: {
   location: string
   seal: Seal
   clock: Clock
+  /** What is to be changed in the restored store before it appears; on a throw nothing stays behind. */
+  amend?: (store: Store) => Promise<Change[]>
 }): Promise<string> {
-  const { snapshot, location, seal, clock } = options
+  const { snapshot, location, seal, clock, amend } = options
   const file = storeFile(location)
   if (existsSync(file) || isLive(file))
     throw invalid(`${file} exists already: a backup is only restored where no store is`)
@@ -37,7 +40,7 @@ export async function restoreSnapshot(options: {
     {
       await using driver = openSqliteDriver(working)
       const store = await openStore({ driver, seal, clock })
-      await store.commit([setRestoreMark(clock.now())])
+      await store.commit([setRestoreMark(clock.now()), ...((await amend?.(store)) ?? [])])
     }
     // Closing folded everything into the one file.
     if (isLive(working)) throw unavailable(`the restored store ${working} could not be completed; nothing was changed`)
