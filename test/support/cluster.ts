@@ -72,6 +72,8 @@ const BINARY = join(CACHE, `kubernetes-v${VERSION}`)
 
 /** The helm client that is built beside the cluster's components. */
 export const HELM = join(CACHE, 'helm')
+/** And kubectl, of the cluster's own version. */
+export const KUBECTL = join(CACHE, 'kubectl')
 
 /** True when a cluster can be started here: the binary is cached, or Go can build it (some minutes, once). */
 export function clusterAvailable(): boolean {
@@ -83,7 +85,7 @@ export function clusterAvailable(): boolean {
 
 /** Builds what is missing in the cache; a few minutes the first time, nothing afterwards. */
 export function buildCluster(): void {
-  if (existsSync(BINARY) && existsSync(HELM)) return
+  if ([BINARY, HELM, KUBECTL].every((file) => existsSync(file))) return
   console.error('building the Kubernetes components for tests, once; this takes some minutes')
   const built = spawnSync('bash', [join(SOURCE, 'cluster.sh'), 'build'], {
     stdio: ['ignore', 'inherit', 'inherit'],

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A real Kubernetes for end-to-end tests on a machine without Docker, from Go modules and Debian packages.
 #
-#   cluster.sh build              compile the components and helm into $CACHE (about 6 minutes on 2 cores once; then seconds)
+#   cluster.sh build              compile the components, kubectl and helm into $CACHE (about 6 minutes on 2 cores once; then seconds)
 #   cluster.sh up                 etcd, kube-apiserver and kube-controller-manager on loopback: no root needed, ready in 5 s
 #   cluster.sh up-node            the same inside a network namespace of its own, with scheduler, containerd,
 #                                 kubelet and kube-proxy: pods really run. Needs root and the packages below
@@ -38,7 +38,7 @@ wait_for() { # SECONDS WHAT CMD…
   done
 }
 
-kc() { in_net kubectl --kubeconfig "$WORK/kubeconfig" "$@"; }
+kc() { in_net "$CACHE/kubectl" --kubeconfig "$WORK/kubeconfig" "$@"; }
 
 build() {
   mkdir -p "$CACHE"
@@ -46,6 +46,7 @@ build() {
     (cd "$here" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$KUBE_VERSION" -o "$kube.new" . && mv "$kube.new" "$kube")
   fi
   [ -x "$CACHE/pause" ] || (cd "$here/pause" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$CACHE/pause" main.go)
+  [ -x "$CACHE/kubectl" ] || (cd "$here/kubectl" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$KUBE_VERSION" -o "$CACHE/kubectl" .)
   [ -x "$CACHE/helm" ] || GOBIN=$CACHE CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' "helm.sh/helm/v4/cmd/helm@$HELM_VERSION"
 }
 
