@@ -12,7 +12,7 @@ import type { OutputSecretMeta, Resource, SecretWriteRequest } from './source/so
  */
 
 export const OWNER_LABEL = 'keyturn.dev/owner-uid'
-export const VERSION_ANNOTATION = 'keyturn.dev/credential-version'
+const VERSION_ANNOTATION = 'keyturn.dev/credential-version'
 
 /** A credential with its number. */
 export interface Credential {
