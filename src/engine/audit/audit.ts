@@ -26,6 +26,14 @@ export interface AuditDevice extends AsyncDisposable {
 /** Without a device nothing is recorded. */
 export function createAudit(device: AuditDevice | undefined, barrier: Barrier): Audit {
   const hash = (text: string) => (text === '' ? '' : `hmac-sha256:${barrier.hash('audit', text)}`)
+  // The same in both lines of a request; the caller lives as long as the request.
+  const described = new WeakMap<Caller, object>()
+  const authOf = (caller: Caller | undefined) => {
+    if (!caller?.tokenKey) return null
+    const auth = described.get(caller) ?? describe(caller, hash)
+    described.set(caller, auth)
+    return auth
+  }
   const write = async (record: object) => device?.write(`${JSON.stringify(record)}\n`)
   return {
     async request(request, caller, mountType, at) {
@@ -33,7 +41,7 @@ export function createAudit(device: AuditDevice | undefined, barrier: Barrier): 
       await write({
         time: at,
         type: 'request',
-        auth: authOf(caller, hash),
+        auth: authOf(caller),
         request: { ...requestOf(request), mount_type: mountType, data: hashed(toValue(request.fields), hash) },
       })
     },
@@ -42,7 +50,7 @@ export function createAudit(device: AuditDevice | undefined, barrier: Barrier): 
       await write({
         time: at,
         type: 'response',
-        auth: authOf(caller, hash),
+        auth: authOf(caller),
         request: requestOf(request),
         ...('error' in outcome ? { error: outcome.error } : { response: responseOf(outcome.answer, hash) }),
       })
@@ -66,8 +74,7 @@ function requestOf(request: EngineRequest) {
   }
 }
 
-function authOf(caller: Caller | undefined, hash: Hash) {
-  if (!caller?.tokenKey) return null
+function describe(caller: Caller, hash: Hash): object {
   return {
     display_name: caller.displayName,
     principal: caller.principal ?? null,
