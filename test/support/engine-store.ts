@@ -30,6 +30,7 @@ export function beforeCommits(driver: StorageDriver, hook: (number: number) => P
   let commits = 0
   return {
     get: (key) => driver.get(key),
+    version: (key) => driver.version(key),
     list: (prefix, options) => driver.list(prefix, options),
     claim: (queue, options) => driver.claim(queue, options),
     nextDue: (queue) => driver.nextDue(queue),

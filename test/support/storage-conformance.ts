@@ -48,8 +48,10 @@ export function testStorageDriver(name: string, open: (directory: string) => Pro
     describe('records', () => {
       it('are absent until put, and then as they were put', async () => {
         expect(await driver.get('a')).toBeUndefined()
+        expect(await driver.version('a')).toBe(0)
         const { versions } = await driver.commit([put('a', 'one', 0, due('q', 5))])
         expect(versions.get('a')).toBeGreaterThan(0)
+        expect(await driver.version('a')).toBe(versions.get('a'))
         const { value, ...rest } = (await driver.get('a')) ?? {}
         expect(rest).toEqual({ key: 'a', version: versions.get('a'), due: due('q', 5) })
         expect(text(value)).toBe('one')

@@ -8,6 +8,8 @@
  */
 export interface StorageDriver extends AsyncDisposable {
   get(key: string): Promise<DriverRecord | undefined>
+  /** The version of a record without its value, 0 when it is absent. */
+  version(key: string): Promise<number>
   /** Records whose key begins with `prefix` and sorts after `after`, in key order. */
   list(prefix: string, options: { after?: string; limit: number }): Promise<DriverRecord[]>
   /** Applies all changes or none. Throws `VersionConflict` when an expectation does not hold. */

@@ -28,6 +28,10 @@ class MemoryDriver implements StorageDriver {
     return this.#records.get(key)
   }
 
+  async version(key: string): Promise<number> {
+    return this.#records.get(key)?.version ?? 0
+  }
+
   async list(prefix: string, { after, limit }: { after?: string; limit: number }): Promise<DriverRecord[]> {
     const isAfterStart = after !== undefined && compareKeys(after, prefix) >= 0
     let at = this.#position(isAfterStart ? after : prefix)

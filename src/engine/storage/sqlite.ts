@@ -48,6 +48,10 @@ class SqliteDriver implements StorageDriver {
     })
   }
 
+  async version(key: string): Promise<number> {
+    return this.#read(() => this.#versionOf(key))
+  }
+
   async list(prefix: string, { after, limit }: { after?: string; limit: number }): Promise<DriverRecord[]> {
     const end = endOfPrefix(prefix)
     return this.#read(() => {
@@ -145,8 +149,7 @@ class SqliteDriver implements StorageDriver {
   #apply(changes: readonly DriverChange[]): CommitResult {
     for (const change of changes) {
       if (change.type === 'event' || change.expected === 'any') continue
-      const row = this.#sql.version.get(change.key)
-      if ((row ? integer(row['version']) : 0) !== change.expected) throw new VersionConflict(change.key)
+      if (this.#versionOf(change.key) !== change.expected) throw new VersionConflict(change.key)
     }
     const versions = new Map<string, number>()
     for (const change of changes) {
@@ -178,6 +181,11 @@ class SqliteDriver implements StorageDriver {
       }
     }
     return { versions }
+  }
+
+  #versionOf(key: string): number {
+    const row = this.#sql.version.get(key)
+    return row ? integer(row['version']) : 0
   }
 
   #nextVersion(): number {

@@ -28,15 +28,14 @@ export class Store {
     return record && this.#open(kind, record)
   }
 
-  /** Like `read`, but does not open the record again when it still has the version that the caller knows. */
+  /** Like `read`, but does not read the record again when it still has the version that the caller knows. */
   async readUnless<T>(
     kind: RecordKind<T>,
     key: string,
     known: number | undefined,
   ): Promise<Stored<T> | 'unchanged' | undefined> {
-    const record = await this.#driver.get(kind.prefix + key)
-    if (!record) return undefined
-    return record.version === known ? 'unchanged' : this.#open(kind, record)
+    if (known !== undefined && (await this.#driver.version(kind.prefix + key)) === known) return 'unchanged'
+    return this.read(kind, key)
   }
 
   /** Calls back after each commit that published events, until the returned function is called. */
