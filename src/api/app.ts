@@ -82,6 +82,7 @@ export async function createApp(deps: AppDeps): Promise<HttpHandler> {
     const about = { requestId: request.id, method: request.method, path: request.originalUrl.split('?', 1)[0] ?? '' }
     const told = errorReply(ofFastify(error, limits), { log, random, about })
     if (told.retryAfterS !== undefined) reply.header('retry-after', String(told.retryAfterS))
+    if (told.reason !== undefined) reply.header('x-keyturn-reason', told.reason)
     return send(reply, { status: told.status, body: JSON.stringify({ errors: told.errors }) })
   })
   await app.ready()

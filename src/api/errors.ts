@@ -27,6 +27,8 @@ export interface ErrorReply {
   readonly errors: readonly string[]
   /** Small, for clients wait that long with the user looking on (CONTRACT 1.4). */
   readonly retryAfterS?: number
+  /** For programs that must tell failures of one status apart, in the header `X-Keyturn-Reason`. */
+  readonly reason?: string
 }
 
 /** What a failure tells the caller. Whatever is not an expected failure is our bug: a fixed text to the caller, all of it to the log. */
@@ -35,11 +37,13 @@ export function errorReply(
   { log, random, about }: { log: Logger; random: Random; about: Readonly<Record<string, string>> },
 ): ErrorReply {
   if (error instanceof AppError) {
+    const reason = error.reason === undefined ? {} : { reason: error.reason }
     if (error.kind === 'unavailable') {
       log.warn({ ...about, reason: error.message, cause: causes(error.cause) }, 'request could not be served now')
-      return { status: STATUS.unavailable, errors: [error.message], retryAfterS: 1 + random.integer(5) }
+      return { status: STATUS.unavailable, errors: [error.message], retryAfterS: 1 + random.integer(5), ...reason }
     }
-    return { status: STATUS[error.kind], errors: [error.kind === 'denied' ? deniedText(error.message) : error.message] }
+    const message = error.kind === 'denied' ? deniedText(error.message) : error.message
+    return { status: STATUS[error.kind], errors: [message], ...reason }
   }
   if (error instanceof HttpRefusal) return { status: error.status, errors: [error.message] }
   log.error({ ...about, error: causes(error) }, 'request failed by a fault of the program')

@@ -38,9 +38,12 @@ export function httpTransport({ address, ca, insecure = false, connections = 32 
       const { url, options } = httpRequest(origin, request)
       let status: number
       let text: string
+      let reason: string | undefined
       try {
         const response = await send(url, { ...options, dispatcher: agent, signal })
         status = response.statusCode
+        const named = response.headers['x-keyturn-reason']
+        reason = typeof named === 'string' ? named : undefined
         text = await response.body.text()
       } catch (cause) {
         if (signal.aborted) throw signal.reason
@@ -53,7 +56,7 @@ export function httpTransport({ address, ca, insecure = false, connections = 32 
       // Health and the like answer with other statuses and no errors.
       if (!told) return { kind: 'content', body }
       if (status === 404 && told.length === 0) return { kind: 'absent' }
-      throw failure(status, told)
+      throw failure(status, told, reason)
     },
     async [Symbol.asyncDispose]() {
       await agent.close()
@@ -108,25 +111,26 @@ function parse(text: string, status: number): Json {
   }
 }
 
-function failure(status: number, told: readonly string[]): Error {
+function failure(status: number, told: readonly string[], reason: string | undefined): Error {
   const message = told.flatMap(reasons).join('; ') || `the server answered ${status}`
+  const options = reason === undefined ? {} : { reason }
   switch (status) {
     case 400:
     case 415:
-      return invalid(message)
+      return invalid(message, options)
     case 403:
-      return denied(message)
+      return denied(message, options)
     case 404:
-      return notFound(message)
+      return notFound(message, options)
     case 405:
-      return unsupported(message)
+      return unsupported(message, options)
     case 413:
     case 431:
-      return new AppError('too-large', message)
+      return new AppError('too-large', message, options)
     case 500:
       return new Error(`the server failed: ${message}`)
     default:
-      return unavailable(message)
+      return unavailable(message, options)
   }
 }
 

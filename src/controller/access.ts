@@ -62,20 +62,20 @@ export function secretOf(answer: Answer, name: string): Secret {
   return value instanceof Secret ? value : new Secret(typeof value === 'string' ? value : '')
 }
 
-/**
- * What a refusal by the engine means to the resource. Over HTTP the machine-readable reason may be lost, so the engine's own words count
- * too. `unavailable` is left to the caller, who tries again.
- */
-export function refusal(error: AppError): Statement {
-  const is = (reason: string, words: RegExp) => error.reason === reason || words.test(error.message)
-  const { message } = error
-  if (is('not-permitted', /this tenant|for this tenant/)) return no('Accepted', 'TargetNotPermitted', message)
-  if (is('owned-by-api', /was made through the API/))
-    return no('Synced', 'OwnedByApi', `${message}. Set adoptionPolicy: Adopt to take it over without rotating.`)
-  if (is('name-conflict', /belongs to the resource|already managed/)) return no('Accepted', 'NameConflict', message)
-  if (is('absent', /directory has no entry/)) return no('Synced', 'EntryNotFound', message)
-  if (error.kind === 'unavailable') return no('Synced', 'EngineUnavailable', message)
-  return no('Synced', 'Refused', message)
+/** What a refusal by the engine means to the resource. `unavailable` is left to the caller, who tries again. */
+export function refusal({ kind, reason, message }: AppError): Statement {
+  switch (reason) {
+    case 'not-permitted':
+      return no('Accepted', 'TargetNotPermitted', message)
+    case 'owned-by-api':
+      return no('Synced', 'OwnedByApi', `${message}. Set adoptionPolicy: Adopt to take it over without rotating.`)
+    case 'name-conflict':
+      return no('Accepted', 'NameConflict', message)
+    case 'absent':
+      return no('Synced', 'EntryNotFound', message)
+    default:
+      return no('Synced', kind === 'unavailable' ? 'EngineUnavailable' : 'Refused', message)
+  }
 }
 
 /** The statement for an error thrown by the engine; rethrows what is our own bug. */

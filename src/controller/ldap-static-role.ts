@@ -180,7 +180,7 @@ export function staticRoleReconciler(
       return { role }
     } catch (error) {
       // No such mount, or one without configuration: its LdapEngine has not come that far.
-      if (error instanceof AppError && (error.kind === 'not-found' || /mount is not configured/.test(error.message)))
+      if (error instanceof AppError && (error.kind === 'not-found' || error.reason === 'not-configured'))
         return engineNotReady(spec.engineRef.name)
       const { statement, retry } = statementFor(error)
       return { statement, ...(retry && { retry }) }

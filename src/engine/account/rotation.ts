@@ -162,9 +162,10 @@ export class Rotation {
     if (loaded.creating && !isTurning(change(loaded.account))) {
       await host.discard(loaded)
       await this.#reached('discarded', host)
+      const options = { reason: failure.class }
       throw ended === 'refused'
-        ? invalid(`${failure.message}; nothing was created`)
-        : unavailable(`${failure.message}; nothing was created`)
+        ? invalid(`${failure.message}; nothing was created`, options)
+        : unavailable(`${failure.message}; nothing was created`, options)
     }
     const what: Failure = { isDirectoryWide: false, ...failure }
     await this.#settle(host, loaded, (fresh) => {
