@@ -47,9 +47,16 @@ const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts')
 const READY_MS = 20_000
 
 export async function startKeyturn(
-  options: { command?: 'server' | 'dev'; args?: readonly string[]; env?: Record<string, string>; work?: string } = {},
+  options: {
+    command?: 'server' | 'dev'
+    args?: readonly string[]
+    env?: Record<string, string>
+    work?: string
+    /** A program and its arguments that ends by executing what stands after it. */
+    under?: readonly string[]
+  } = {},
 ): Promise<Keyturn> {
-  const { command = 'server', args = [], env = {} } = options
+  const { command = 'server', args = [], env = {}, under = [] } = options
   const dataDir = options.work ?? (await mkdtemp(path.join(tmpdir(), 'kt-data-')))
   const port = await freePort()
   const socket = path.join(dataDir, 'keyturn.sock')
@@ -70,7 +77,8 @@ export async function startKeyturn(
   let agent: Agent | undefined
 
   const launch = async () => {
-    const started = spawn('setpriv', ['--pdeathsig', 'KILL', '--', process.execPath, MAIN, ...all, ...args], {
+    const program = ['--pdeathsig', 'KILL', '--', ...under, process.execPath, MAIN, ...all, ...args]
+    const started = spawn('setpriv', program, {
       env: { ...process.env, KEYTURN_LOG_LEVEL: 'debug', ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
