@@ -11,6 +11,7 @@ export interface KubeMeta {
   readonly annotations?: Readonly<Record<string, string>>
   readonly finalizers?: readonly string[]
   readonly managedFields?: readonly ManagedFields[]
+  readonly ownerReferences?: readonly { readonly uid: string }[]
 }
 
 /** One field manager's part of an object. */

@@ -1,5 +1,6 @@
+import { unavailable } from '../../lib/errors.ts'
 import type { Secret } from '../../lib/secret.ts'
-import type { KubeClient } from './kube-client.ts'
+import type { JsonPatchOperation, KubeClient } from './kube-client.ts'
 import { isRecord, KubeError } from './kube-error.ts'
 import { type KubeObject, SECRETS } from './kube-object.ts'
 
@@ -77,11 +78,7 @@ export class SecretWriter {
       await this.#client.delete(SECRETS, ref, { uid, metadataOnly: true })
       return
     }
-    try {
-      await this.#withdraw(ref, uid)
-    } catch (error) {
-      if (!isStatus(error, 404, 409, 422)) throw error
-    }
+    await this.#withdraw(ref, uid)
   }
 
   async #create(request: SecretWriteRequest): Promise<SecretWriteResult> {
@@ -126,6 +123,7 @@ export class SecretWriter {
     if (!found) return missing
     // The first time nobody's key may be overwritten; later our own keys are put right with force.
     const known = found.metadata.uid === request.uid
+    if (!known && textKeysOf(found).some((key) => request.data.has(key))) return notOwned(request)
     try {
       const body = bodyOf(request, found.metadata.uid)
       const { object } = await this.#client.apply(SECRETS, request, body, this.#calls(known))
@@ -136,12 +134,29 @@ export class SecretWriter {
     }
   }
 
+  /**
+   * Gives back what we wrote, key by key, unless the Secret changes under our hands. An empty apply would take the whole map where the
+   * other keys have no owner in the server's books: those that somebody applied as `stringData`.
+   */
   async #withdraw(ref: { namespace: string; name: string }, uid: string | undefined): Promise<void> {
-    const { namespace, name } = ref
-    await this.#client.apply(SECRETS, ref, { metadata: { name, namespace, ...(uid && { uid }) } }, this.#calls(false))
+    for (let attempt = 0; attempt < 5; attempt++) {
+      const found = await this.#find(ref)
+      if (!found || found.metadata.uid !== uid) return
+      const removals = removalsOf(found, this.#options.manager)
+      if (removals.length === 0) return
+      const test = { op: 'test', path: '/metadata/resourceVersion', value: found.metadata.resourceVersion } as const
+      try {
+        await this.#client.jsonPatch(SECRETS, ref, [test, ...removals], { metadataOnly: true })
+        return
+      } catch (error) {
+        // A failed test is a 422.
+        if (!isStatus(error, 404, 409, 422)) throw error
+      }
+    }
+    throw unavailable(`the Secret ${ref.namespace}/${ref.name} keeps changing`)
   }
 
-  #find({ namespace, name }: SecretWriteRequest): Promise<KubeObject | undefined> {
+  #find({ namespace, name }: { namespace: string; name: string }): Promise<KubeObject | undefined> {
     return this.#client.get(SECRETS, { namespace, name }, { metadataOnly: true })
   }
 
@@ -160,7 +175,38 @@ export class SecretWriter {
 /** The data keys that still hold what `manager` applied; whoever edits or removes one takes it out of this list. */
 export function managedKeysOf(secret: KubeObject, manager: string): string[] {
   const ours = secret.metadata.managedFields?.find((f) => f.manager === manager && f.operation === 'Apply')
-  const fields = isRecord(ours?.fieldsV1) ? ours.fieldsV1['f:data'] : undefined
+  return fieldNames(isRecord(ours?.fieldsV1) ? ours.fieldsV1['f:data'] : undefined)
+}
+
+/** Keys that somebody applied as `stringData`: the server does not count them as owned, so it would not defend them. */
+function textKeysOf(secret: KubeObject): string[] {
+  return (secret.metadata.managedFields ?? []).flatMap(({ fieldsV1 }) =>
+    isRecord(fieldsV1) ? fieldNames(fieldsV1['f:stringData']) : [],
+  )
+}
+
+/** What takes away all that `manager` applied. */
+function removalsOf(secret: KubeObject, manager: string): JsonPatchOperation[] {
+  const ours = secret.metadata.managedFields?.find((f) => f.manager === manager && f.operation === 'Apply')
+  const fields = isRecord(ours?.fieldsV1) ? ours.fieldsV1 : {}
+  const metadata = isRecord(fields['f:metadata']) ? fields['f:metadata'] : {}
+  const maps = [
+    ['/data', fields['f:data']],
+    ['/metadata/labels', metadata['f:labels']],
+    ['/metadata/annotations', metadata['f:annotations']],
+  ] as const
+  const keys = maps.flatMap(([path, owned]) =>
+    fieldNames(owned).map((name) => `${path}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`),
+  )
+  const owners = isRecord(metadata['f:ownerReferences']) ? Object.keys(metadata['f:ownerReferences']) : []
+  const references = (secret.metadata.ownerReferences ?? []).flatMap(({ uid }, index) =>
+    owners.includes(`k:${JSON.stringify({ uid })}`) ? [`/metadata/ownerReferences/${index}`] : [],
+  )
+  return [...keys, ...references.reverse()].map((path) => ({ op: 'remove', path }))
+}
+
+/** The names in one level of a managed fields tree. */
+function fieldNames(fields: unknown): string[] {
   return Object.keys(isRecord(fields) ? fields : {}).flatMap((key) => (key.startsWith('f:') ? [key.slice(2)] : []))
 }
 
