@@ -14,7 +14,7 @@ import type { NamespacedName, ResourceRef, Sink, Source } from './source.ts'
 
 /*
  * The embedded pair of Source and Sink: a directory of manifests, and files as Secrets. No cluster needed. Changes are noticed by the
- * file system's own notices, gathered for a moment, and by a slow look that misses nothing (output files: by the slow look only).
+ * file system's own notices, gathered for a moment, and by a slow look that misses nothing.
  * `manifest-set.ts` decides what changed.
  */
 
@@ -97,9 +97,12 @@ export async function openStandalone(options: StandaloneOptions): Promise<{ sour
     let awake = new AbortController()
     // A notice that comes while looking must not be lost: it ends the next sleep before that begins.
     wake = () => awake.abort()
-    using folders = new FolderWatch(manifests, () => wake(), log)
+    using given = new FolderWatch(manifests, () => wake(), log)
+    // Our own writes are noticed too: a look that finds everything in place costs little.
+    using made = new FolderWatch(folder, () => wake(), log)
     while (!signal.aborted) {
-      if (await folders.refresh()) wake()
+      const isNews = await Promise.all([given.refresh(), made.refresh()])
+      if (isNews.includes(true)) wake()
       const waitMs = set.lookAgainInMs() ?? LOOK_MS
       await clock.sleep(waitMs, AbortSignal.any([signal, awake.signal])).catch(() => undefined)
       await clock.sleep(GATHER_MS, signal).catch(() => undefined)
