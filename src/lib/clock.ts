@@ -18,7 +18,11 @@ export const systemClock: Clock = {
     const end = performance.now() + ms
     let left = ms
     do {
-      await sleepFor(Math.min(Math.max(left, 0), LONGEST_TIMER_MS), undefined, { ref: true, ...(signal && { signal }) })
+      const slept = sleepFor(Math.min(Math.max(left, 0), LONGEST_TIMER_MS), undefined, signal && { signal })
+      // Node rejects with an error of its own, which says nothing of why.
+      await slept.catch((error: unknown) => {
+        throw signal?.aborted ? signal.reason : error
+      })
       left = end - performance.now()
     } while (left > 1)
   },
