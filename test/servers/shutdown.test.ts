@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Keyturn, startKeyturn } from '../support/keyturn.ts'
 import { binds, type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
-import { type Hook, type HookHandler, startHook } from '../support/slapd-hook.ts'
+import { type Hook, type HookAnswer, startHook } from '../support/slapd-hook.ts'
 
 // SIGTERM while something is going on: what was begun is finished and answered, within limits, and the exit code is 0.
 
@@ -44,14 +44,13 @@ async function started(): Promise<Keyturn> {
 function holdModify() {
   const come = Promise.withResolvers<void>()
   const go = Promise.withResolvers<void>()
-  const handler: HookHandler = async (operation) => {
+  hook.handler = async (operation): Promise<HookAnswer> => {
     if (operation.type === 'MODIFY' && operation.dn === dn) {
       come.resolve()
       await go.promise
     }
     return 'CONTINUE'
   }
-  hook.handler = handler
   return { come: come.promise, go: go.resolve }
 }
 
