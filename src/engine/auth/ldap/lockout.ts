@@ -2,6 +2,7 @@ import type { Clock } from '../../../lib/clock.ts'
 import type { Mount } from '../../backend.ts'
 import { retryConflicts } from '../../storage/retry.ts'
 import { put, remove, type Store } from '../../storage/store.ts'
+import { createAttempts } from './attempts.ts'
 import { LOCKOUT_QUEUE, lockoutKind } from './records.ts'
 
 /**
@@ -9,40 +10,62 @@ import { LOCKOUT_QUEUE, lockoutKind } from './records.ts'
  * directory that cannot be reached does not. Kept in the store, so that a restart or another replica forgets nothing.
  */
 export interface Lockout {
-  isLocked(mount: Mount, name: string): Promise<boolean>
-  failed(mount: Mount, name: string): Promise<void>
-  succeeded(mount: Mount, name: string): Promise<void>
+  /**
+   * Runs an attempt to log in under a name; it resolves with what succeeded, or `undefined` for a wrong name or password. `locked` without
+   * running it while the name is locked. Attempts made at once wait, so that together they cannot be more than the counter allows.
+   */
+  attempt<T>(
+    mount: Mount,
+    name: string,
+    signal: AbortSignal,
+    work: () => Promise<T | undefined>,
+  ): Promise<T | 'locked' | undefined>
 }
 
 export function createLockout({ store, clock }: { readonly store: Store; readonly clock: Clock }): Lockout {
-  const keyOf = (mount: Mount, name: string) => `${mount.id}/${name}`
+  const attempts = createAttempts()
   return {
-    async isLocked(mount, name) {
-      if (mount.lockout.disabled) return false
-      const found = await store.read(lockoutKind, keyOf(mount, name))
-      return found?.value.lockedUntil !== undefined && found.value.lockedUntil > clock.now()
-    },
-
-    async failed(mount, name) {
+    async attempt(mount, name, signal, work) {
       const { threshold, durationMs, counterResetMs, disabled } = mount.lockout
-      if (disabled) return
-      const key = keyOf(mount, name)
-      await retryConflicts(async () => {
-        const now = clock.now()
-        const found = await store.read(lockoutKind, key)
-        const counts = found?.due !== undefined && found.due.at > now
-        const failures = (counts ? found.value.failures : 0) + 1
-        const locked = failures >= threshold
-        const over = new Date(now.getTime() + (locked ? durationMs : counterResetMs))
-        const value = { failures, ...(locked && { lockedUntil: over }) }
-        const options = { expected: found?.version ?? 0, due: { queue: LOCKOUT_QUEUE, at: over } }
-        await store.commit([put(lockoutKind, key, value, options)])
-      })
-    },
+      if (disabled) return work()
+      const key = `${mount.id}/${name}`
 
-    async succeeded(mount, name) {
-      const key = keyOf(mount, name)
-      if (await store.read(lockoutKind, key)) await store.commit([remove(lockoutKind, key, { expected: 'any' })])
+      /** How many attempts may still fail. */
+      async function left(): Promise<number> {
+        const found = await store.read(lockoutKind, key)
+        const now = clock.now()
+        if (found?.value.lockedUntil !== undefined && found.value.lockedUntil > now) return 0
+        const counts = found?.due !== undefined && found.due.at > now
+        return Math.max(1, threshold - (counts ? found.value.failures : 0))
+      }
+
+      async function failed(): Promise<void> {
+        await retryConflicts(async () => {
+          const now = clock.now()
+          const found = await store.read(lockoutKind, key)
+          const counts = found?.due !== undefined && found.due.at > now
+          const failures = (counts ? found.value.failures : 0) + 1
+          const locked = failures >= threshold
+          const over = new Date(now.getTime() + (locked ? durationMs : counterResetMs))
+          const value = { failures, ...(locked && { lockedUntil: over }) }
+          const options = { expected: found?.version ?? 0, due: { queue: LOCKOUT_QUEUE, at: over } }
+          await store.commit([put(lockoutKind, key, value, options)])
+        })
+      }
+
+      async function succeeded(): Promise<void> {
+        if (await store.read(lockoutKind, key)) await store.commit([remove(lockoutKind, key, { expected: 'any' })])
+      }
+
+      const leave = await attempts.enter(key, left, signal)
+      if (!leave) return 'locked'
+      try {
+        const result = await work()
+        await (result === undefined ? failed() : succeeded())
+        return result
+      } finally {
+        leave()
+      }
     },
   }
 }

@@ -44,19 +44,17 @@ async function login(
   const username = (call.params['username'] ?? '').trim()
   if (username === '') throw invalid('username must not be empty')
   const counter = nameKey(username, now)
-  if (await deps.lockout.isLocked(mount, counter)) throw denied()
   const password = call.fields.password ?? new Secret('')
   if (password.isEmpty && now.denyNullBind)
     throw invalid('password cannot be of zero length when passwordless binds are denied')
 
-  const user = await deps.guard.run(mount.id, (connect) =>
-    prove({ ...deps, connect, signal: call.signal, warn: call.warn }, now, username, password),
+  const user = await deps.lockout.attempt(mount, counter, call.signal, () =>
+    deps.guard.run(mount.id, (connect) =>
+      prove({ ...deps, connect, signal: call.signal, warn: call.warn }, now, username, password),
+    ),
   )
-  if (!user) {
-    await deps.lockout.failed(mount, counter)
-    throw invalid(REFUSED)
-  }
-  await deps.lockout.succeeded(mount, counter)
+  if (user === 'locked') throw denied()
+  if (!user) throw invalid(REFUSED)
   return grant(deps, mount, now, username, user, { ...(!now.service && { password: password.reveal() }) })
 }
 
