@@ -1,8 +1,9 @@
 import type { AppError } from '../../lib/errors.ts'
-import { isDirectoryError } from '../directory/errors.ts'
+import { type DirectoryError, isDirectoryError } from '../directory/errors.ts'
 
 // A server that answers "busy" (51) or "unavailable" (52) did nothing, and says so of itself, not of one entry.
-const SERVER_TROUBLE = new Set([51, 52])
+const BUSY = 51
+const SERVER_TROUBLE = new Set([BUSY, 52])
 
 /**
  * What a failure says about the directory as a whole. `refused-bind`: our own bind; `unreachable`: nobody is served; `answered`: it works, and
@@ -26,6 +27,15 @@ export function troubleOf(error: unknown): 'bind-refused' | 'unreachable' | 'ans
   }
 }
 
+// With these a proxy before the directory (slapd's back-ldap, a balancer) tells that its own wait was over, or that it lost a connection on
+// which the request had gone out. Codes that RFC 4511 does not have promise nothing either.
+const UNSURE = new Set([11, 52])
+const LAST_KNOWN_CODE = 71
+
+function isUnsure({ resultCode = 0 }: DirectoryError): boolean {
+  return UNSURE.has(resultCode) || resultCode > LAST_KNOWN_CODE
+}
+
 /** What became of a modify that ended with this error. */
 export function fateOf(error: unknown): 'refused' | 'not-done' | 'unknown' {
   if (!isDirectoryError(error)) return 'unknown'
@@ -33,11 +43,11 @@ export function fateOf(error: unknown): 'refused' | 'not-done' | 'unknown' {
     case 'rejected':
     case 'absent':
     case 'refused':
-      return 'refused'
+      return isUnsure(error) ? 'unknown' : 'refused'
     case 'unavailable':
     case 'bind-refused':
-      // Other codes of this class ("other", time limit…) do not promise that nothing was written.
-      return error.resultCode === undefined || SERVER_TROUBLE.has(error.resultCode) ? 'not-done' : 'unknown'
+      // Of this class only "busy" promises that nothing was written; without a code nothing was sent.
+      return error.resultCode === undefined || error.resultCode === BUSY ? 'not-done' : 'unknown'
     case 'unknown-outcome':
       return 'unknown'
     default:

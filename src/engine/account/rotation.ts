@@ -159,7 +159,10 @@ export class Rotation {
     failure: Pick<Failure, 'class' | 'message'> & Partial<Failure>,
     ended: 'refused' | 'unavailable' | 'unknown',
   ): Promise<never> {
-    if (loaded.creating && !isTurning(change(loaded.account))) {
+    const left = change(loaded.account)
+    // A password that was given up although it may be set is the only trace of what the account has now: that record stays and tries on.
+    const isTraceNeeded = left.abandoned !== undefined && failure.class !== 'absent'
+    if (loaded.creating && !isTurning(left) && !isTraceNeeded) {
       await host.discard(loaded)
       await this.#reached('discarded', host)
       const options = { reason: failure.class }
