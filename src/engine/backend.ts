@@ -115,6 +115,11 @@ export interface RouteDefinition<F> {
   readonly body?: WireBody<F>
   /** Whether the object is there: decides `create` or `update` for the policy. Without it a write needs `update`. */
   readonly exists?: (call: Call<F>) => Promise<boolean>
+  /**
+   * The one spelling of an object's name that the handlers use, where they take several for the same (`Foo` and `foo`). The pattern has one
+   * capture then. A policy about that spelling holds for all of them.
+   */
+  readonly sameName?: (name: string) => string
   /** Served without a token. */
   readonly unauthenticated?: boolean
   /** Needs the `sudo` capability besides. */

@@ -142,14 +142,26 @@ async function authorize(
   const route = place?.match?.route
   if (route?.unauthenticated) return
   const exists = route?.exists
+  const alias = canonicalPath(place)
   const { allowed } = await deps.policies.decide(caller.policies, {
     path: request.path,
+    ...(alias !== undefined && { alias }),
     operation: request.operation,
     exists: async () => (exists && call ? exists(call) : true),
     fields: request.fields,
     needsSudo: route?.sudo === true,
   })
   if (!allowed) throw denied()
+}
+
+/** The path of the same object by the name under which it is kept; `undefined` where that is no other. */
+function canonicalPath(place: Place | undefined): string | undefined {
+  const { route, params } = place?.match ?? {}
+  const [name = ''] = Object.values(params ?? {})
+  if (!place || !route?.sameName || name === route.sameName(name)) return undefined
+  const start = route.pattern.indexOf(':')
+  const { rest, mount } = place
+  return `${mount.path}${rest.slice(0, start)}${route.sameName(name)}${rest.slice(start + name.length)}`
 }
 
 async function serve(

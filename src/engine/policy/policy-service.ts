@@ -17,6 +17,8 @@ import { parsePolicy, plainPolicyText } from './policy-text.ts'
 /** What `decide` has to know of a request. */
 interface PolicyRequest {
   readonly path: string
+  /** Another path of the same object: what a policy says about it holds too. */
+  readonly alias?: string
   readonly operation: Operation
   /** Asked only where the answer depends on it. */
   readonly exists: () => Promise<boolean>
@@ -85,8 +87,12 @@ export function createPolicyService({ store }: { readonly store: Store }): Polic
   return {
     async decide(policies, request) {
       if (policies.includes('root')) return { allowed: true, isRoot: true }
-      const grant = grantFor(await allOf(policies), request.path, request.operation === 'list')
-      return { allowed: await permits(grant, request), isRoot: false }
+      const compiledPolicies = await allOf(policies)
+      const isList = request.operation === 'list'
+      const grant = grantFor(compiledPolicies, request.path, isList)
+      const other = request.alias === undefined ? undefined : grantFor(compiledPolicies, request.alias, isList)
+      const allowed = (await permits(grant, request)) && (!other || (await permits(other, request)))
+      return { allowed, isRoot: false }
     },
 
     async capabilities(policies, path) {

@@ -34,7 +34,7 @@ export function mountRoutes(mounts: () => MountTable): Route[] {
 function routesOf(kind: 'secret' | 'auth', table: () => MountTable): Route[] {
   const base = kind === 'auth' ? 'auth' : 'mounts'
   const sudo = kind === 'auth'
-  const fullPath = (name: string) => `${kind === 'auth' ? 'auth/' : ''}${name.replace(/\/+$/, '')}/`
+  const fullPath = (name: string) => `${kind === 'auth' ? 'auth/' : ''}${withoutSlash(name)}/`
   const shown = (mount: Mount) => (kind === 'auth' ? mount.path.slice('auth/'.length) : mount.path)
   const mine = (mount: Mount) => (mount.class === 'auth') === (kind === 'auth')
 
@@ -53,6 +53,7 @@ function routesOf(kind: 'secret' | 'auth', table: () => MountTable): Route[] {
     route({ pattern: base, read: list, list }),
     route({
       pattern: `${base}/:path+/tune`,
+      sameName: withoutSlash,
       sudo,
       // `config`-style nesting is peers'; the tune body is flat, lock-out settings stand in an object of their own.
       body: { ...tuneFields, parse: (given) => tuneFields.parse(flattenLockout(given)) },
@@ -68,6 +69,7 @@ function routesOf(kind: 'secret' | 'auth', table: () => MountTable): Route[] {
     }),
     route({
       pattern: `${base}/:path+`,
+      sameName: withoutSlash,
       sudo,
       body: {
         names: [...mountFields.names, 'config'],
@@ -110,6 +112,8 @@ function routesOf(kind: 'secret' | 'auth', table: () => MountTable): Route[] {
       async delete(call) {
         const mount = await find(call)
         if (!mount) return undefined
+        // Only there `sudo` is asked for.
+        if (!mine(mount)) throw invalid(`the mount ${mount.path} can only be removed at sys/auth`)
         requireWritable(mount.owner, call.caller, `the mount ${mount.path}`)
         if (mount.class === 'system' || mount.type === 'token')
           throw invalid(`the mount ${mount.path} cannot be removed`)
@@ -222,6 +226,10 @@ function flattenLockout(given: Readonly<Record<string, unknown>>): Record<string
   if (typeof lockout !== 'object' || Array.isArray(lockout))
     throw invalid('field validation failed: user_lockout_config: must be an object')
   return { ...rest, ...lockout }
+}
+
+function withoutSlash(path: string): string {
+  return path.replace(/\/+$/, '')
 }
 
 function isUntouched(mount: Mount): boolean {

@@ -3,7 +3,7 @@ import { invalid } from '../../lib/errors.ts'
 import { text } from '../../schema/fields.ts'
 import { wire } from '../../schema/wire.ts'
 import { type Handler, type Route, route } from '../backend.ts'
-import type { PolicyService } from '../policy/policy-service.ts'
+import { type PolicyService, policyName } from '../policy/policy-service.ts'
 
 // More than a policy may have, so that the policy's own message about size is the one that is seen.
 const fields = z.object({ policy: text(1_000_000), rules: text(1_000_000) })
@@ -38,6 +38,7 @@ export function policyRoutes({ policies }: { readonly policies: PolicyService })
     }),
     route({
       pattern: 'policies/acl/:name+',
+      sameName: policyName,
       body,
       async read(call) {
         const found = await policies.read(nameOf(call))
@@ -50,6 +51,7 @@ export function policyRoutes({ policies }: { readonly policies: PolicyService })
     route({ pattern: 'policy', read: legacyList, list: legacyList }),
     route({
       pattern: 'policy/:name+',
+      sameName: policyName,
       body,
       async read(call) {
         const found = await policies.read(nameOf(call))

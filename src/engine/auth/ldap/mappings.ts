@@ -22,6 +22,7 @@ export function groupRoutes({ store }: { readonly store: Store }): Route[] {
   return [
     route({
       pattern: 'groups/:name*',
+      sameName,
       body: groupBody,
       list: (call) => listed(store, groupKind, call),
       async read(call) {
@@ -56,6 +57,7 @@ export function userRoutes({ store }: { readonly store: Store }): Route[] {
   return [
     route({
       pattern: 'users/:name*',
+      sameName,
       body: userBody,
       list: (call) => listed(store, userKind, call),
       async read(call) {
@@ -92,6 +94,9 @@ export function userRoutes({ store }: { readonly store: Store }): Route[] {
     }),
   ]
 }
+
+/** Where names are told apart by case this is stricter than it must be: a policy about the one holds for the other too. */
+const sameName = (name: string) => name.trim().toLowerCase()
 
 type Kind = typeof groupKind | typeof userKind
 type AnyCall = Pick<Call<unknown>, 'mount' | 'params' | 'caller'>

@@ -26,3 +26,11 @@ export function decideOwner({ what, exists, owner, caller, adopt, disown }: Owne
     throw invalid(`this ${what} was made through the API and belongs to no resource`, { reason: 'owned-by-api' })
   return disown ? undefined : caller.owner
 }
+
+/**
+ * Whether a role may be used by whoever asks: a tenant uses only what belongs to the resource that it asks for, whatever the one who speaks
+ * for all tenants may see. Others are held by their policies alone.
+ */
+export function isForCaller(role: { readonly owner?: string }, caller: Pick<Caller, 'owner' | 'principal'>): boolean {
+  return caller.principal === undefined || (role.owner !== undefined && role.owner === caller.owner)
+}

@@ -3,9 +3,14 @@ import { invalid } from '../../../lib/errors.ts'
 const NAME = /^[a-z0-9_]([a-z0-9_.\-/]*[a-z0-9_])?$/
 const NAME_LIMIT = 512
 
+/** The one spelling of a role's name. */
+export function foldRoleName(given: string): string {
+  return given.toLowerCase()
+}
+
 /** The name of a role or set as it is kept: lower-case (CONTRACT 2.3). Throws `invalid` for a name that cannot be. */
 export function requireRoleName(given: string): string {
-  const name = given.toLowerCase()
+  const name = foldRoleName(given)
   if (name.length > NAME_LIMIT) throw invalid(`name: it is longer than ${NAME_LIMIT} characters`)
   if (!NAME.test(name))
     throw invalid(
@@ -18,6 +23,6 @@ export function requireRoleName(given: string): string {
 
 /** The folder that a list asks for, `''` or with a trailing slash. */
 export function listedFolder(given: string): string {
-  const folder = given.toLowerCase().replace(/\/$/, '')
+  const folder = foldRoleName(given).replace(/\/$/, '')
   return folder === '' ? '' : `${folder}/`
 }

@@ -2,6 +2,8 @@ import { AppError, invalid } from '../../../lib/errors.ts'
 import type { AccountTurner } from '../../account/turn.ts'
 import { type Route, route } from '../../backend.ts'
 import type { Store } from '../../storage/store.ts'
+import { isForCaller } from './ownership.ts'
+import { foldRoleName } from './role-name.ts'
 import { readRole } from './static-role.ts'
 import { type StaticRoleHostDeps, staticRoleHost } from './static-role-host.ts'
 
@@ -11,9 +13,11 @@ export function rotateRoleRoute(
 ): Route {
   return route({
     pattern: 'rotate-role/:name+',
-    async write({ mount, params, signal }) {
-      const name = (params['name'] ?? '').toLowerCase()
-      if (!(await readRole(deps.store, mount.id, name))) throw invalid("role doesn't exist")
+    sameName: foldRoleName,
+    async write({ mount, params, caller, signal }) {
+      const name = foldRoleName(params['name'] ?? '')
+      const stored = await readRole(deps.store, mount.id, name)
+      if (!stored || !isForCaller(stored.value, caller)) throw invalid("role doesn't exist")
       try {
         await deps.turner.turn(staticRoleHost(deps, mount, name), 'manual', signal)
       } catch (error) {

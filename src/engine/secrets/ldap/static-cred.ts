@@ -4,7 +4,9 @@ import { type AccountState, isTurning } from '../../account/account.ts'
 import { type Call, type Route, route } from '../../backend.ts'
 import type { Values } from '../../request.ts'
 import type { Store } from '../../storage/store.ts'
+import { isForCaller } from './ownership.ts'
 import type { StaticRoleRecord } from './records.ts'
+import { foldRoleName } from './role-name.ts'
 import { readRole } from './static-role.ts'
 
 /**
@@ -19,11 +21,11 @@ export function staticCredRoute(deps: {
 }): Route {
   const { store, clock, restored } = deps
 
-  async function readSettled({ mount, params, signal }: Call): Promise<StaticRoleRecord> {
-    const name = (params['name'] ?? '').toLowerCase()
+  async function readSettled({ mount, params, caller, signal }: Call): Promise<StaticRoleRecord> {
+    const name = foldRoleName(params['name'] ?? '')
     for (let waitedMs = 0; ; waitedMs += POLL_MS) {
       const stored = await readRole(store, mount.id, name)
-      if (!stored) throw invalid('unknown role')
+      if (!stored || !isForCaller(stored.value, caller)) throw invalid('unknown role')
       const { account } = stored.value
       if (isTurning(account) && account.failure === undefined && waitedMs < LONGEST_WAIT_MS)
         await clock.sleep(POLL_MS, signal)
@@ -34,6 +36,7 @@ export function staticCredRoute(deps: {
 
   return route({
     pattern: 'static-cred/:name+',
+    sameName: foldRoleName,
     async read(call) {
       const role = await readSettled(call)
       const { account, nextRotation } = role

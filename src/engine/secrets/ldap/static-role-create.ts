@@ -71,7 +71,9 @@ export async function createStaticRole(
   const identities = givenIdentities(config, asked)
   const { entryDn, requireCount } = await admit(deps, call, { name, config, identities, ...asked })
   const { principal } = caller
-  if (entryDn !== undefined) identities.push(dnIdentity(entryDn))
+  // Beside a DN a tenant's name for the account proves nothing: kept, it would keep the account of that name from its own tenant.
+  const held = principal === undefined || asked.dn === undefined ? identities : [dnIdentity(asked.dn)]
+  if (entryDn !== undefined) held.push(dnIdentity(entryDn))
   const now = clock.now()
   const record: StaticRoleRecord = {
     ...asked,
@@ -79,7 +81,7 @@ export async function createStaticRole(
     creating: !asked.skippedImport,
     ...(owner !== undefined && { owner }),
     ...(principal !== undefined && { principal }),
-    accounts: [...new Set(identities)],
+    accounts: [...new Set(held)],
     nextRotation: nextRotation(now, asked.rotationPeriodMs, random),
     account: { ...NEW_ACCOUNT, ...(entryDn !== undefined && { dn: entryDn }) },
   }

@@ -6,7 +6,7 @@ import { VersionConflict } from '../../storage/driver.ts'
 import { publish, type Store, type Stored } from '../../storage/store.ts'
 import { decideOwner } from './ownership.ts'
 import { type StaticRoleRecord, staticRoleKind, staticRoleNameKind } from './records.ts'
-import { listedFolder, requireRoleName } from './role-name.ts'
+import { foldRoleName, listedFolder, requireRoleName } from './role-name.ts'
 import { createStaticRole, type StaticRoleDeps } from './static-role-create.ts'
 import { removal } from './static-role-host.ts'
 import { updateStaticRole } from './static-role-update.ts'
@@ -19,6 +19,7 @@ export function staticRoleRoute(deps: StaticRoleDeps): Route {
   const { store } = deps
   return route<StaticRole>({
     pattern: 'static-role/:name*',
+    sameName: foldRoleName,
     body: StaticRoleBody,
     exists: async (call) => (await readRole(store, call.mount.id, nameOf(call))) !== undefined,
     async read(call) {
@@ -61,7 +62,7 @@ export async function readRole(
   mountId: string,
   name: string,
 ): Promise<Stored<StaticRoleRecord> | undefined> {
-  const stored = await store.read(staticRoleKind, `${mountId}/${name.toLowerCase()}`)
+  const stored = await store.read(staticRoleKind, `${mountId}/${foldRoleName(name)}`)
   return stored?.value.creating ? undefined : stored
 }
 

@@ -1,0 +1,234 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Keyturn, startKeyturn } from '../support/keyturn.ts'
+import { type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
+
+// What somebody with bad intentions tries, over the API of a whole server and a real directory.
+
+let slapd: Slapd
+let keyturn: Keyturn
+const services = `ou=services,${SUFFIX}`
+const people = `ou=people,${SUFFIX}`
+
+beforeAll(async () => {
+  slapd = await startSlapd()
+  keyturn = await startKeyturn()
+  await done('POST', 'ldap/config', {
+    url: slapd.url,
+    binddn: `cn=svc-manager,${services}`,
+    bindpass: 'svc-manager-secret',
+    userdn: services,
+    userattr: 'uid',
+  })
+  await done('POST', 'auth/ldap/config', {
+    url: slapd.url,
+    binddn: `cn=svc-reader,${services}`,
+    bindpass: 'svc-reader-secret',
+    userdn: people,
+    userattr: 'uid',
+  })
+})
+afterAll(async () => {
+  await keyturn?.stop()
+  await slapd?.stop()
+})
+
+/** A request of the administrator that must succeed. */
+async function done(method: string, path: string, body?: unknown): Promise<void> {
+  const answer = await keyturn.call(method, path, body)
+  expect([200, 204], `${method} ${path}: ${answer.text}`).toContain(answer.status)
+}
+
+/** A token with one policy of these rules and nothing else. */
+async function tokenWith(name: string, policy: string): Promise<string> {
+  await done('POST', `sys/policies/acl/${name}`, { policy })
+  const made = await keyturn.call('POST', 'auth/token/create', { policies: [name], no_default_policy: true })
+  return made.body.auth.client_token
+}
+
+function role(name: string, username: string): Promise<void> {
+  return done('POST', `ldap/static-role/${name}`, { username, rotation_period: '24h' })
+}
+
+describe('a deny is not got around by another spelling of the same object', () => {
+  let token: string
+  beforeAll(async () => {
+    await role('prod/db', 'static-1')
+    await role('dev/db', 'static-2')
+    await done('POST', 'auth/ldap/groups/admins', { policies: ['default'] })
+    token = await tokenWith(
+      'all-but-prod',
+      `path "ldap/*" { capabilities = ["create", "read", "update", "delete", "list"] }
+       path "ldap/static-role/prod/*" { capabilities = ["deny"] }
+       path "ldap/static-cred/prod/*" { capabilities = ["deny"] }
+       path "ldap/rotate-role/prod/*" { capabilities = ["deny"] }
+       path "auth/ldap/groups/*" { capabilities = ["create", "read", "update", "delete"] }
+       path "auth/ldap/groups/admins" { capabilities = ["deny"] }
+       path "sys/policies/acl/*" { capabilities = ["create", "read", "update", "delete"] }
+       path "sys/policies/acl/all-but-prod" { capabilities = ["deny"] }
+       path "sys/mounts/*" { capabilities = ["read", "update", "delete"] }
+       path "sys/mounts/ldap" { capabilities = ["deny"] }
+       path "sys/mounts/ldap/tune" { capabilities = ["deny"] }`,
+    )
+  })
+  test.each([
+    ['GET', 'ldap/static-cred/prod/db'],
+    ['GET', 'ldap/static-cred/PROD/db'],
+    ['GET', 'ldap/static-cred/Prod/DB'],
+    ['GET', 'ldap/static-cred/%50rod/db'],
+    ['GET', 'ldap/static-cred/prod%2Fdb'],
+    ['POST', 'ldap/rotate-role/Prod/db'],
+    ['DELETE', 'ldap/static-role/Prod/db'],
+    ['GET', 'ldap/static-role/Prod/db'],
+    ['LIST', 'ldap/static-role/Prod'],
+    ['LIST', 'ldap/static-role/Prod/'],
+    ['POST', 'auth/ldap/groups/Admins'],
+    ['POST', 'auth/ldap/groups/%20admins'],
+    ['POST', 'sys/policies/acl/ALL-but-prod'],
+    ['POST', 'sys/policies/acl/all-but-prod%20'],
+    ['DELETE', 'sys/mounts/ldap/'],
+    ['DELETE', 'sys/mounts/ldap//'],
+    ['POST', 'sys/mounts/ldap//tune'],
+  ])('%s %s', async (method, path) => {
+    const body = method === 'POST' ? { policies: 'x', policy: 'path "*" { capabilities = ["sudo"] }' } : undefined
+    const answer = await keyturn.call(method, path, body, { token })
+    expect(answer.status, answer.text).toBe(403)
+  })
+  test.each(['ldap/static-cred/dev/db', 'ldap/static-cred/DEV/db'])('what is allowed stays so: %s', async (path) => {
+    expect((await keyturn.call('GET', path, undefined, { token })).status).toBe(200)
+  })
+  test('rules that are written in capitals go on holding for that spelling', async () => {
+    const loud = await tokenWith('loud', 'path "ldap/static-cred/DEV/*" { capabilities = ["read"] }')
+    expect((await keyturn.call('GET', 'ldap/static-cred/DEV/db', undefined, { token: loud })).status).toBe(200)
+    expect((await keyturn.call('GET', 'ldap/static-cred/dev/db', undefined, { token: loud })).status).toBe(403)
+  })
+})
+
+describe('login', () => {
+  const login = (name: string, password: string) =>
+    keyturn.call('POST', `auth/ldap/login/${encodeURIComponent(name)}`, { password }, { token: null })
+
+  test('guesses made all at once are no more than guesses made one by one', async () => {
+    const answers = await Promise.all(Array.from({ length: 60 }, (_, i) => login('victim', `guess-${i}`)))
+    const tried = answers.filter(({ status }) => status === 400)
+    expect(tried).toHaveLength(5)
+    expect(answers.filter(({ status }) => status === 403)).toHaveLength(55)
+  })
+
+  test('who knows the password logs in as often at once as she likes', async () => {
+    const answers = await Promise.all(Array.from({ length: 40 }, () => login('alice', 'alice-secret')))
+    expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200))
+  })
+})
+
+describe('mounts', () => {
+  test('an auth mount is not removed past the sudo that sys/auth asks for', async () => {
+    await done('POST', 'sys/auth/staff', { type: 'ldap' })
+    const token = await tokenWith('mounter', 'path "sys/mounts/*" { capabilities = ["read", "update", "delete"] }')
+    const answer = await keyturn.call('DELETE', 'sys/mounts/auth/staff', undefined, { token })
+    expect(answer.status, answer.text).toBe(400)
+    expect((await keyturn.call('GET', 'sys/auth/staff')).status).toBe(200)
+    await done('DELETE', 'sys/auth/staff')
+  })
+
+  test('a token dies with the mount of its login, also when another is made at its path', async () => {
+    const config = { url: slapd.url, userdn: people, userattr: 'uid' }
+    await done('POST', 'sys/auth/guests', { type: 'ldap' })
+    await done('POST', 'auth/guests/config', config)
+    const login = await keyturn.call('POST', 'auth/guests/login/alice', { password: 'alice-secret' }, { token: null })
+    const token = login.body.auth.client_token
+    expect((await keyturn.call('GET', 'auth/token/lookup-self', undefined, { token })).status).toBe(200)
+    await done('DELETE', 'sys/auth/guests')
+    await done('POST', 'sys/auth/guests', { type: 'ldap' })
+    expect((await keyturn.call('GET', 'auth/token/lookup-self', undefined, { token })).status).toBe(403)
+  })
+})
+
+describe('tokens', () => {
+  test('a token of one use, used many times at once, serves one request', async () => {
+    const made = await keyturn.call('POST', 'auth/token/create', { policies: ['default'], num_uses: 1 })
+    const token = made.body.auth.client_token
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, () => keyturn.call('GET', 'auth/token/lookup-self', undefined, { token })),
+    )
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(1)
+  })
+
+  test.each(['keyturn-controller', 'Keyturn-Controller', ' keyturn-controller '])(
+    'nobody gets the policy of the controller, not as "%s"',
+    async (name) => {
+      const asked = await keyturn.call('POST', 'auth/token/create', { policies: [name] })
+      expect(asked.status, asked.text).toBe(400)
+      const written = await keyturn.call('POST', `sys/policies/acl/${encodeURIComponent(name)}`, {
+        policy: 'path "*" { capabilities = ["read"] }',
+      })
+      expect(written.status, written.text).toBe(400)
+    },
+  )
+
+  test.each(['keyturn-controller', 'root'])('a group that maps to %s lets nobody in', async (policy) => {
+    await done('POST', 'auth/ldap/users/bob', { policies: [policy] })
+    const answer = await keyturn.call('POST', 'auth/ldap/login/bob', { password: 'bob-secret' }, { token: null })
+    expect(answer.status, answer.text).toBe(400)
+    expect(answer.body.auth).toBeUndefined()
+    await done('DELETE', 'auth/ldap/users/bob')
+  })
+
+  test("the controller's token and its headers are worth nothing over the network", async () => {
+    const token = await keyturn.controllerToken()
+    expect((await keyturn.call('GET', 'sys/mounts', undefined, { token })).status).toBe(403)
+    const headers = { 'x-keyturn-principal': 'kubernetes:payments', 'x-keyturn-owner': 'cr:1' }
+    expect((await keyturn.call('GET', 'sys/mounts', undefined, { headers })).status).toBe(403)
+    // Nor are the headers without that token, over the socket.
+    expect((await keyturn.call('GET', 'sys/mounts', undefined, { headers, socket: true })).status).toBe(403)
+    expect((await keyturn.call('GET', 'sys/mounts', undefined, { token, headers, socket: true })).status).toBe(200)
+  })
+})
+
+describe('tenants', () => {
+  const as = async (namespace: string, uid: string) => ({
+    token: await keyturn.controllerToken(),
+    socket: true,
+    headers: { 'x-keyturn-principal': `kubernetes:${namespace}`, 'x-keyturn-owner': `cr:${uid}` },
+  })
+  beforeAll(async () => {
+    const entry = (namespace: string, dns: string[]) => ({
+      principals: [`kubernetes:${namespace}`],
+      kinds: ['StaticRole'],
+      allowed_dns: dns,
+    })
+    const entries = [
+      entry('red', [`uid=lib-1,${services}`]),
+      entry('blue', [`uid=lib-2,${services}`, `uid=lib-3,${services}`]),
+    ]
+    const options = { token: await keyturn.controllerToken(), socket: true }
+    expect((await keyturn.call('POST', 'sys/tenancy/ldap', { entries }, options)).status).toBe(204)
+  })
+
+  test('the name of an account is not taken from its tenant by a role on another DN', async () => {
+    const squat = { username: 'lib-2', dn: `uid=lib-1,${services}`, rotation_period: '24h' }
+    const red = await keyturn.call('POST', 'ldap/static-role/red/app', squat, await as('red', 'r1'))
+    expect(red.status, red.text).toBe(204)
+    const own = { username: 'lib-2', rotation_period: '24h' }
+    const blue = await keyturn.call('POST', 'ldap/static-role/blue/app', own, await as('blue', 'b1'))
+    expect(blue.status, blue.text).toBe(204)
+    // The account itself is still nobody's but the first one's.
+    const again = { username: 'x', dn: `UID=LIB-2, ${services}`, rotation_period: '24h' }
+    const twice = await keyturn.call('POST', 'ldap/static-role/blue/again', again, await as('blue', 'b2'))
+    expect(twice.status, twice.text).toBe(400)
+  })
+
+  test('the controller, asking for one tenant, neither reads nor turns the password of another', async () => {
+    const own = { username: 'lib-3', rotation_period: '24h' }
+    expect((await keyturn.call('POST', 'ldap/static-role/blue/other', own, await as('blue', 'b3'))).status).toBe(204)
+    const stranger = await as('red', 'r1')
+    expect((await keyturn.call('GET', 'ldap/static-cred/blue/other', undefined, stranger)).status).toBe(400)
+    expect((await keyturn.call('POST', 'ldap/rotate-role/blue/other', {}, stranger)).status).toBe(400)
+    // Nor does another resource of the same namespace.
+    const sibling = await as('blue', 'b4')
+    expect((await keyturn.call('GET', 'ldap/static-cred/blue/other', undefined, sibling)).status).toBe(400)
+    const owner = await as('blue', 'b3')
+    expect(
+      (await keyturn.call('GET', 'ldap/static-cred/blue/other', undefined, owner)).body.data.credential_version,
+    ).toBe(1)
+  })
+})
