@@ -12,6 +12,7 @@ export type ParsedDn = readonly (readonly Ava[])[]
 
 const TYPE = /^(?:oid\.)?([a-z][a-z0-9-]*|\d+(?:\.\d+)*)$/i
 const HEX = /^[0-9a-f]{2}$/i
+const PLAIN = /[^\\",;+<>]*(?=[,;+]|$)/y
 
 // Spellings of the types that stand in names (RFC 4519, RFC 4524): whoever writes one means the other.
 const SAME_TYPE: ReadonlyMap<string, string> = new Map([
@@ -65,6 +66,10 @@ function readValue(dn: string, start: number): { value: string; end: number } {
     if (!hex?.[1]) throw bad()
     return { value: textOf(fromBer(Buffer.from(hex[1], 'hex'))), end: at + hex[0].length }
   }
+  // Nearly every value needs no decoding.
+  PLAIN.lastIndex = at
+  const plain = PLAIN.exec(dn)?.[0]
+  if (plain !== undefined) return { value: plain.replace(/ +$/, '').toWellFormed(), end: at + plain.length }
   const quoted = dn[at] === '"'
   if (quoted) at++
   // Spaces at the end belong to the value only where they are escaped.

@@ -223,7 +223,9 @@ function watch(inner: Connection, isPooled: boolean): { connection: Connection; 
   return {
     isUntouched: () => !touched,
     connection: {
-      ...inner,
+      server: inner.server,
+      close: inner.close,
+      abort: inner.abort,
       get isUsable() {
         return inner.isUsable
       },
