@@ -68,14 +68,16 @@ class SqliteDriver implements StorageDriver {
   }
 
   claim(queue: string, { now, until, limit }: { now: Date; until: Date; limit: number }): Promise<ClaimedRecord[]> {
-    return this.#write(0, () =>
-      this.#sql.due.all(queue, now.getTime(), limit).map((row) => {
+    return this.#write(0, () => {
+      const rows = this.#sql.due.all(queue, now.getTime(), limit)
+      const [before] = this.#reserve(rows.length, 0)
+      return rows.map((row, i) => {
         const record = toRecord(row)
-        const version = this.#nextVersion()
+        const version = before + 1 + i
         this.#sql.move.run(version, until.getTime(), record.key)
         return { ...record, version, due: { queue, at: until }, overdueSince: new Date(integer(row['due'])) }
-      }),
-    )
+      })
+    })
   }
 
   async nextDue(queue: string): Promise<Date | undefined> {
@@ -152,10 +154,14 @@ class SqliteDriver implements StorageDriver {
       if (this.#versionOf(change.key) !== change.expected) throw new VersionConflict(change.key)
     }
     const versions = new Map<string, number>()
+    let [version, event] = this.#reserve(
+      changes.filter(({ type }) => type === 'put').length,
+      changes.filter(({ type }) => type === 'event').length,
+    )
     for (const change of changes) {
       switch (change.type) {
         case 'put': {
-          const version = this.#nextVersion()
+          version += 1
           this.#sql.put.run(
             change.key,
             version,
@@ -169,11 +175,10 @@ class SqliteDriver implements StorageDriver {
         case 'delete':
           this.#sql.delete.run(change.key)
           break
-        case 'event': {
-          const number = integer(this.#sql.nextEvent.get()?.['event'])
-          this.#sql.append.run(number, change.time.getTime(), change.value)
+        case 'event':
+          event += 1
+          this.#sql.append.run(event, change.time.getTime(), change.value)
           break
-        }
         case 'check':
           break
         default:
@@ -188,8 +193,11 @@ class SqliteDriver implements StorageDriver {
     return row ? integer(row['version']) : 0
   }
 
-  #nextVersion(): number {
-    return integer(this.#sql.nextVersion.get()?.['version'])
+  /** Takes so many version and event numbers; returns those before the first of them. */
+  #reserve(versions: number, events: number): [version: number, event: number] {
+    if (versions + events === 0) return [0, 0]
+    const row = this.#sql.reserve.get(versions, events)
+    return [integer(row?.['version']) - versions, integer(row?.['event']) - events]
   }
 
   #lastEvent(): number {
@@ -236,8 +244,7 @@ function prepare(db: DatabaseSync) {
        ON CONFLICT (key) DO UPDATE SET version = excluded.version, value = excluded.value, queue = excluded.queue, due = excluded.due`,
     ),
     delete: statement('DELETE FROM record WHERE key = ?'),
-    nextVersion: statement('UPDATE counter SET version = version + 1 RETURNING version'),
-    nextEvent: statement('UPDATE counter SET event = event + 1 RETURNING event'),
+    reserve: statement('UPDATE counter SET version = version + ?, event = event + ? RETURNING version, event'),
     lastEvent: statement('SELECT event FROM counter'),
     firstEvent: statement('SELECT number FROM event ORDER BY number LIMIT 1'),
     firstEventSince: statement('SELECT number FROM event WHERE time >= ? ORDER BY number LIMIT 1'),
