@@ -407,6 +407,29 @@ describe('a pending password found', () => {
     await expectServed()
   })
 
+  test('of a creation, given up but perhaps set, keeps its record until a new one is proven', async () => {
+    await putAccount(store, UID, { dueAt: new Date() })
+    const end = new Error('crashed')
+    const first = process({ steps: { reached: (now) => (now === 'modified' ? Promise.reject(end) : undefined) } })
+    await expect(first.turner.turn(host(), 'create', never)).rejects.toBe(end)
+    await first.door[Symbol.asyncDispose]()
+    await expireHold()
+    const set = (await account()).pending?.password.reveal()
+    // The account is locked and its password too young to change: nothing binds, every new one is refused.
+    hook.handler = (op) => {
+      if (op.type === 'BIND' && op.dn === dnOf(UID)) return { code: 49 }
+      return isModify(op) ? { code: 19 } : 'CONTINUE'
+    }
+    await using next = process({ isExclusive: true })
+    await next.turner.turn(host(), 'recover', never)
+    await failure(next.turner.turn(host(), 'due', never))
+    expect((await account()).abandoned?.reveal()).toBe(set)
+    hook.handler = () => 'CONTINUE'
+    expect(await binds(UID, set)).toBe(true)
+    await next.turner.turn(host(), 'due', never)
+    await expectServed()
+  })
+
   test('is kept while its entry is gone', async () => {
     await existing()
     await crashAt('modified')
