@@ -2,7 +2,7 @@ import { AppError } from '../lib/errors.ts'
 import { LdapEngine, type LdapEngineSpec, type LdapEngineStatus } from '../schema/ldap-engine.ts'
 import { LdapStaticRole, type LdapStaticRoleSpec, type LdapStaticRoleStatus } from '../schema/ldap-static-role.ts'
 import { readSpec } from '../schema/validate.ts'
-import { numberOf, secretOf, statementFor, textOf } from './access.ts'
+import { numberOf, refusal, secretOf, statementFor, textOf } from './access.ts'
 import type { ClaimIndex } from './claims.ts'
 import { no, type Statement, yes } from './conditions.ts'
 import { type Credential, templateProblem } from './output.ts'
@@ -245,7 +245,9 @@ export function staticRoleReconciler(
       if (error instanceof AppError && error.kind === 'not-found') return
       throw error
     }
-    if (!role || role.owner !== as.owner) return
+    // One whose creation has not ended is not shown; it must not come into being for an object that is gone.
+    if (!role) return engine.delete(path, as).catch(leaveForeign)
+    if (role.owner !== as.owner) return
     if (retain) await engine.write(path, { disown: true }, as)
     else await engine.delete(path, as)
   }
@@ -262,6 +264,11 @@ export function staticRoleReconciler(
   function tell(resource: Resource, reason: string, note: string): void {
     sink.event(resource, { type: 'Normal', reason, note, action: 'Reconcile' })
   }
+}
+
+/** Somebody else's: left alone. */
+function leaveForeign(error: unknown): void {
+  if (!(error instanceof AppError) || refusal(error).reason !== 'NameConflict') throw error
 }
 
 function stopped({ status }: RoleContext, ...statements: Statement[]): Outcome {

@@ -8,6 +8,8 @@ import { startController } from '../../src/controller/controller.ts'
 import { openStandalone } from '../../src/controller/source/directory-source.ts'
 import type { ResourceRef, Source } from '../../src/controller/source/source.ts'
 import { type Engine, startEngine } from '../../src/engine/engine.ts'
+import { staticRoleKind } from '../../src/engine/secrets/ldap/records.ts'
+import { put as putRecord, type Store } from '../../src/engine/storage/store.ts'
 import { systemClock } from '../../src/lib/clock.ts'
 import { createLogger } from '../../src/lib/log.ts'
 import { systemRandom } from '../../src/lib/random.ts'
@@ -24,6 +26,7 @@ const APP: ResourceRef = { kind: 'LdapStaticRole', namespace: 'demo', name: 'app
 let slapd: Slapd
 let home: string
 let engine: Engine
+let store: Store
 let stop: AbortController
 let running: Promise<void>
 let source: Source
@@ -38,7 +41,9 @@ afterAll(async () => slapd?.stop())
 beforeEach(async () => {
   home = await mkdtemp(path.join(tmpdir(), 'kt-ctl-'))
   await mkdir(path.join(home, 'm'))
-  const { store, barrier } = await openEngineStore(systemClock)
+  const opened = await openEngineStore(systemClock)
+  const { barrier } = opened
+  store = opened.store
   const clock = systemClock
   const random = systemRandom
   const log = createLogger({ level: process.env['KEYTURN_LOG_LEVEL'] ?? 'silent' })
@@ -157,6 +162,22 @@ describe.skipIf(!slapdAvailable())('controller over manifests', () => {
     })
     expect((await alice.read('ldap/static-cred/demo/app'))?.data).toMatchObject({ password })
     await expect(alice.read('ldap/config')).rejects.toThrow('permission denied')
+  })
+
+  test('a role whose creation has not ended goes with its object', async () => {
+    await putSamples()
+    await ready(APP)
+    // As after a creation whose outcome is not known yet: the engine shows no such role.
+    const mounts = (await root.read('sys/mounts'))?.data
+    const key = `${Reflect.get(Object(mounts?.['ldap/']), 'uuid')}/demo/app`
+    const stored = await store.read(staticRoleKind, key)
+    if (!stored?.due) throw new Error('no record of the role')
+    const { value, version, due } = stored
+    await store.commit([putRecord(staticRoleKind, key, { ...value, creating: true }, { expected: version, due })])
+    expect(await root.read('ldap/static-role/demo/app')).toBeUndefined()
+    await unlink(path.join(home, 'm/20-static-role.yaml'))
+    await eventually(() => expect(source.get(APP)).toBeUndefined())
+    expect(await store.read(staticRoleKind, key)).toBeUndefined()
   })
 
   test('a role before its engine converges by itself; a rotation reaches the Secret', async () => {
