@@ -81,5 +81,11 @@ export function refusal({ kind, reason, message }: AppError): Statement {
 /** The statement for an error thrown by the engine; rethrows what is our own bug. */
 export function statementFor(error: unknown): { readonly statement: Statement; readonly retry: AppError | undefined } {
   if (!(error instanceof AppError)) throw error
-  return { statement: refusal(error), retry: error.kind === 'unavailable' ? error : undefined }
+  const statement = refusal(error)
+  return { statement, retry: isWorthRetrying(error, statement) ? error : undefined }
+}
+
+/** A token that an engine does not know is one of its life before: the next one is known. */
+export function isWorthRetrying({ kind }: AppError, { reason }: Statement): boolean {
+  return kind === 'unavailable' || (kind === 'denied' && reason === 'Refused')
 }

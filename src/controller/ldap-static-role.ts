@@ -1,4 +1,4 @@
-import { AppError } from '../lib/errors.ts'
+import { AppError, unavailable } from '../lib/errors.ts'
 import { LdapEngine, type LdapEngineSpec, type LdapEngineStatus } from '../schema/ldap-engine.ts'
 import { LdapStaticRole, type LdapStaticRoleSpec, type LdapStaticRoleStatus } from '../schema/ldap-static-role.ts'
 import { readSpec } from '../schema/validate.ts'
@@ -102,6 +102,7 @@ export function staticRoleReconciler(
           secretMAC: output.secretMAC,
         },
         ...lookAgain(role.nextRotation, output.statement, deps.clock.now()),
+        ...(output.statement?.reason === 'Forbidden' && { retry: unavailable(output.statement.message) }),
       }
     },
 

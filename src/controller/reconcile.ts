@@ -4,7 +4,7 @@ import { AppError } from '../lib/errors.ts'
 import type { Condition } from '../schema/conditions.ts'
 import type { Kind } from '../schema/resource.ts'
 import { readSpec } from '../schema/validate.ts'
-import { type As, type EngineAccess, refusal } from './access.ts'
+import { type As, type EngineAccess, isWorthRetrying, refusal } from './access.ts'
 import { no, type Statement, summarise, yes } from './conditions.ts'
 import type { Mac } from './mac.ts'
 import type { ReconcileResult } from './runtime/controller.ts'
@@ -110,7 +110,7 @@ export function reconcileWith<S extends z.ZodObject, T extends z.ZodObject>(
       return {
         statements: [...passed, statement],
         fields: kept(context.status),
-        ...(error.kind === 'unavailable' && { retry: error }),
+        ...(isWorthRetrying(error, statement) && { retry: error }),
       }
     }
   }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { TestClock } from '../../../test/support/test-clock.ts'
-import { denied, unavailable } from '../../lib/errors.ts'
+import { invalid, unavailable } from '../../lib/errors.ts'
 import { createLogger } from '../../lib/log.ts'
 import { systemRandom } from '../../lib/random.ts'
 import { type ReconcileResult, runController } from './controller.ts'
@@ -61,7 +61,7 @@ test('what trying again cannot help is not tried hotly', async () => {
   let runs = 0
   const { clock, queue } = controllerWith(async () => {
     runs += 1
-    throw denied('the controller may not')
+    throw invalid('no such account')
   })
   queue.add('ns/a')
   await clock.advance(299_000)

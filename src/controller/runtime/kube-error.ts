@@ -15,7 +15,10 @@ export class KubeError extends AppError {
     cause?: unknown,
   ) {
     const said = answer.text ?? answer.statusReason ?? 'no answer'
-    super(kindOf(answer.status), `${what}: ${said}${answer.status > 0 ? ` (${answer.status})` : ''}`, { cause })
+    super(kindOf(answer.status), `${what}: ${said}${answer.status > 0 ? ` (${answer.status})` : ''}`, {
+      cause,
+      ...(answer.status === 403 && { reason: 'forbidden' }),
+    })
     this.name = 'KubeError'
     this.status = answer.status
     this.statusReason = answer.statusReason ?? ''
@@ -45,14 +48,12 @@ export function errorOfStatus(what: string, httpStatus: number, body: unknown, r
   })
 }
 
-/** 409 is `unavailable`: the caller looks again and then knows what to do. */
+/**
+ * 409 is `unavailable`: the caller looks again and then knows what to do. So are 401, 403 and 404: rights and resources come without any
+ * change of the object at hand, and a server that has just started refuses for a moment what it grants.
+ */
 function kindOf(status: number): ErrorKind {
   switch (status) {
-    case 401:
-    case 403:
-      return 'denied'
-    case 404:
-      return 'not-found'
     case 405:
     case 406:
     case 415:

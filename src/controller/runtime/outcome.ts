@@ -10,7 +10,8 @@ export interface Outcome {
 /** The only table from kinds of errors to conditions. */
 const OUTCOMES: Record<ErrorKind, Outcome> = {
   invalid: { reason: 'Refused', retry: 'stalled' },
-  denied: { reason: 'Refused', retry: 'stalled' },
+  // Rights are given, and tokens renewed, without any change of the object.
+  denied: { reason: 'Refused', retry: 'backoff' },
   'not-found': { reason: 'NotFound', retry: 'stalled' },
   unsupported: { reason: 'Refused', retry: 'stalled' },
   'too-large': { reason: 'Refused', retry: 'stalled' },
