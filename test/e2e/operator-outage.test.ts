@@ -1,0 +1,199 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { clusterAvailable, type StartedCluster, startCluster, until } from '../support/cluster.ts'
+import {
+  CENTRAL,
+  condition,
+  type Operator,
+  read,
+  ready,
+  resource,
+  secretOf,
+  startOperator,
+  watchSecrets,
+} from '../support/operator.ts'
+import { binds, slapdAvailable } from '../support/slapd.ts'
+
+/** Processes die, freeze and change places: nothing is rotated or written for it, and every Secret ends with the password that binds. */
+
+const ENGINE = 'corp'
+
+describe.skipIf(!clusterAvailable() || !slapdAvailable())('the operator through outages', () => {
+  let cluster: StartedCluster
+  let operator: Operator
+  let namespace: string
+
+  beforeAll(async () => {
+    cluster = await startCluster()
+    operator = await startOperator(cluster)
+    namespace = await operator.namespace({ tenant: 'yes' })
+    await operator.engine(ENGINE)
+  })
+  afterAll(async () => {
+    await operator?.stop()
+    await cluster?.stop()
+  })
+
+  const role = (username: string, more: object = {}) => ({
+    engineRef: { name: ENGINE },
+    username,
+    rotationPeriod: '1h',
+    output: {},
+    ...more,
+  })
+  const readyRole = async (name: string, more: object = {}) => {
+    const account = operator.account()
+    await cluster.apply(resource('LdapStaticRole', name, namespace, role(account.username, more)))
+    await ready(cluster, 'ldapstaticroles', name, namespace)
+    return account
+  }
+  const lsr = (name: string) => read(cluster, 'ldapstaticroles', name, namespace)
+  const secret = (name: string) => secretOf(cluster, namespace, name)
+  const roleIn = async (name: string) =>
+    (await operator.server.call('GET', `${ENGINE}/static-role/${namespace}/${name}`)).body?.data
+  const rotate = (name: string) =>
+    operator.server.call('POST', `${ENGINE}/rotate-role/${namespace}/${name}`).then(({ status }) => status)
+  const holder = async () =>
+    (await cluster.request('GET', `/apis/coordination.k8s.io/v1/namespaces/${CENTRAL}/leases/keyturn-controller`)).body
+      ?.spec?.holderIdentity as string
+  const leads = (identity: string, seconds = 25) =>
+    until(seconds, `${identity} to lead`, async () => (await holder()) === identity)
+  /** Waits until whoever leads has looked at the object. */
+  const looked = async (name: string, value: string) => {
+    const patch = JSON.stringify({ metadata: { annotations: { 'keyturn.dev/reconcile-requested-at': value } } })
+    const where = `/apis/keyturn.dev/v1alpha1/namespaces/${namespace}/ldapstaticroles/${name}`
+    await cluster.request('PATCH', where, patch, { type: 'application/merge-patch+json' })
+    await until(30, `a look at ${name}`, async () => (await lsr(name)).status.lastHandledReconcileRequest === value)
+  }
+  const settles = (name: string, dn: string, seconds = 30) =>
+    until(seconds, `the Secret ${name} to hold the password that binds`, async () => {
+      const { credential_version: version } = (await roleIn(name)) ?? {}
+      const written = await secret(name)
+      if (written?.metadata.annotations['keyturn.dev/credential-version'] !== String(version)) return false
+      return binds(operator.slapd, dn, written?.data['password'] ?? '')
+    })
+
+  test('the controller killed and started again rotates nothing and writes nothing', async () => {
+    const names = ['a', 'b', 'c']
+    for (const name of names) await readyRole(name)
+    const versions = async () => Promise.all(names.map(async (name) => (await secret(name))?.metadata.resourceVersion))
+    const statuses = async () => Promise.all(names.map(async (name) => (await lsr(name)).metadata.resourceVersion))
+    const before = [await versions(), await statuses()]
+    await operator.controller.kill()
+    const from = performance.now()
+    operator.controller = await operator.startController('second')
+    // The dead one's Lease runs out by itself.
+    await leads('second', 30)
+    console.log(`measured: leader killed -> the next one leads: ${(performance.now() - from).toFixed(0)} ms`)
+    await until(20, 'everything to be looked at', () =>
+      names.every((name) => operator.controller.output.includes(`"key":"${namespace}/${name}"`)),
+    )
+    expect([await versions(), await statuses()]).toEqual(before)
+    for (const name of names) expect(await roleIn(name)).toMatchObject({ credential_version: 1 })
+    // What happened while nobody looked is made up for.
+    await looked('a', 'after-restart')
+  })
+
+  test('a rotation while no controller runs reaches the Secret when one comes', async () => {
+    const { dn } = await readyRole('missed')
+    await operator.controller.kill('SIGTERM')
+    expect(await rotate('missed')).toBeLessThan(300)
+    expect(await rotate('missed')).toBeLessThan(300)
+    operator.controller = await operator.startController('third')
+    await settles('missed', dn)
+    expect(await roleIn('missed')).toMatchObject({ credential_version: 3 })
+    expect((await lsr('missed')).status.credentialVersion).toBe(3)
+  })
+
+  test('the lead goes over in under 3 s at a graceful stop', async () => {
+    const old = operator.controller
+    operator.controller = await operator.startController('fourth')
+    expect(await holder()).toBe('third')
+    const from = performance.now()
+    const gone = old.kill('SIGTERM')
+    await leads('fourth', 10)
+    const ms = performance.now() - from
+    await gone
+    console.log(`measured: leader stopped -> the next one leads: ${ms.toFixed(0)} ms`)
+    expect(ms).toBeLessThan(3_000)
+    const { dn } = await readyRole('handed-over')
+    expect(await rotate('handed-over')).toBeLessThan(300)
+    await settles('handed-over', dn)
+  })
+
+  test('the engine killed in the middle of rotations: each Secret ends with the password that binds', async () => {
+    const names = ['k0', 'k1', 'k2', 'k3']
+    const accounts = new Map<string, string>()
+    for (const name of names) accounts.set(name, (await readyRole(name, { rotationPeriod: '5s' })).dn)
+    for (const delayMs of [3, 15, 40]) {
+      // Many turns are under way when it dies, wherever each of them may be.
+      const turning = Promise.allSettled(names.map(rotate))
+      await new Promise((resolve) => setTimeout(resolve, delayMs))
+      await operator.server.end('SIGKILL')
+      await turning
+      await operator.server.again()
+    }
+    for (const name of names) {
+      const stop = JSON.stringify({ spec: { rotationPeriod: '1h' } })
+      await cluster.request(
+        'PATCH',
+        `/apis/keyturn.dev/v1alpha1/namespaces/${namespace}/ldapstaticroles/${name}`,
+        stop,
+        {
+          type: 'application/merge-patch+json',
+        },
+      )
+    }
+    const from = performance.now()
+    for (const name of names) {
+      await settles(name, accounts.get(name) ?? '')
+      await until(20, `${name} to be ready`, async () => condition(await lsr(name)) === 'True Ready')
+    }
+    console.log(`measured: engine killed three times -> all Secrets bind: ${(performance.now() - from).toFixed(0)} ms`)
+  })
+
+  test('the API server killed and started again, and frozen for 5 s: rotations still reach their Secrets', async () => {
+    const { dn } = await readyRole('patient')
+    await cluster.kill('kube-apiserver')
+    expect(await rotate('patient')).toBeLessThan(300)
+    await cluster.start('kube-apiserver')
+    let from = performance.now()
+    await settles('patient', dn)
+    console.log(`measured: API server back -> Secret written: ${(performance.now() - from).toFixed(0)} ms`)
+
+    cluster.freeze('kube-apiserver')
+    expect(await rotate('patient')).toBeLessThan(300)
+    await new Promise((resolve) => setTimeout(resolve, 5_000))
+    cluster.thaw('kube-apiserver')
+    from = performance.now()
+    await settles('patient', dn)
+    console.log(`measured: API server thawed -> Secret written: ${(performance.now() - from).toFixed(0)} ms`)
+    expect(await roleIn('patient')).toMatchObject({ credential_version: 3 })
+
+    // The watches live again: a change is seen at once, and an own Secret that goes comes back.
+    const watch = await watchSecrets(cluster, namespace)
+    from = performance.now()
+    const created = await readyRole('reborn')
+    await cluster.request('DELETE', `/api/v1/namespaces/${namespace}/secrets/reborn`)
+    await until(10, 'the Secret to come back', () => secret('reborn'))
+    watch.stop()
+    await settles('reborn', created.dn)
+  })
+
+  test('the directory away: the Secret keeps what binds, the status says why, and the rotation is made up for', async () => {
+    const { dn } = await readyRole('waiting', { rotationPeriod: '5s' })
+    await operator.slapd.crash()
+    const told = await until(30, 'the failure to be told', async () => {
+      const found = await lsr('waiting')
+      return condition(found, 'CredentialCurrent') === 'False RotationFailed' ? found : undefined
+    })
+    const before = await secret('waiting')
+    expect(condition(told)).toBe('False RotationFailed')
+    expect(condition(told, 'SecretSynced')).toBe('True Synced')
+    await operator.slapd.again()
+    await until(40, 'the next password', async () => {
+      const written = await secret('waiting')
+      const password = written?.data['password'] ?? ''
+      return password !== before?.data['password'] && binds(operator.slapd, dn, password)
+    })
+  })
+})
