@@ -407,6 +407,18 @@ describe('a pending password found', () => {
     await expectServed()
   })
 
+  test('stays when another server may have been told, whatever binds on the one that was asked', async () => {
+    await existing()
+    await crashAt('about-to-modify')
+    await expireHold()
+    hook.handler = (op) => (isModify(op) ? { code: 10 } : 'CONTINUE')
+    await using next = process({ isExclusive: true })
+    const two = { ...settings, urls: [slapd.url, 'ldap://127.0.0.1:1'] }
+    await failure(next.turner.turn(host(UID, { settings: two }), 'recover', never))
+    expect((await account()).pending).toMatchObject({ maybeSent: true })
+    await expectServed()
+  })
+
   test('of a creation, given up but perhaps set, keeps its record until a new one is proven', async () => {
     await putAccount(store, UID, { dueAt: new Date() })
     const end = new Error('crashed')

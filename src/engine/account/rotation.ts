@@ -117,7 +117,14 @@ export class Rotation {
     if (this.#clock.now() < earlierUntil)
       return this.#fail(host, loaded, keep, { ...outcome, notBefore: earlierUntil }, 'refused')
     const { confirmed } = loaded.account
-    if (confirmed && (await this.#contact.binds(host.mountId, loaded, confirmed.password, outcome))) {
+    // Of several servers another one may have been told, whose news have not come here yet: that the old one binds here proves nothing.
+    const mayBeElsewhere = loaded.settings.urls.length > 1 && loaded.account.pending?.server !== outcome.server
+    if (mayBeElsewhere && !isRejected) return this.#fail(host, loaded, keep, outcome, 'refused')
+    if (
+      confirmed &&
+      !mayBeElsewhere &&
+      (await this.#contact.binds(host.mountId, loaded, confirmed.password, outcome))
+    ) {
       await this.#reached('confirmed-proven', host)
       if (!isRejected) return this.#fail(host, loaded, dropped, outcome, 'refused')
       return this.#settle(host, loaded, ({ account }) => ({
