@@ -1,16 +1,22 @@
+import { mkdtemp, rm } from 'node:fs/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Keyturn, startKeyturn } from '../support/keyturn.ts'
 import { type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
+import { type Hook, startHook } from '../support/slapd-hook.ts'
 
 // What somebody with bad intentions tries, over the API of a whole server and a real directory.
 
 let slapd: Slapd
 let keyturn: Keyturn
+let hook: Hook
+let socketDir: string
 const services = `ou=services,${SUFFIX}`
 const people = `ou=people,${SUFFIX}`
 
 beforeAll(async () => {
-  slapd = await startSlapd()
+  socketDir = await mkdtemp('/tmp/kt-att-')
+  hook = await startHook(`${socketDir}/hook`, () => 'CONTINUE')
+  slapd = await startSlapd({ HOOK: `${socketDir}/hook` })
   keyturn = await startKeyturn()
   await done('POST', 'ldap/config', {
     url: slapd.url,
@@ -30,6 +36,8 @@ beforeAll(async () => {
 afterAll(async () => {
   await keyturn?.stop()
   await slapd?.stop()
+  await hook?.[Symbol.asyncDispose]()
+  await rm(socketDir, { recursive: true, force: true })
 })
 
 /** A request of the administrator that must succeed. */
@@ -112,6 +120,22 @@ describe('login', () => {
     const tried = answers.filter(({ status }) => status === 400)
     expect(tried).toHaveLength(5)
     expect(answers.filter(({ status }) => status === 403)).toHaveLength(55)
+  })
+
+  test('an unknown name costs the directory the same operations as a known one', async () => {
+    const cost = async (name: string) => {
+      await login(name, 'warm')
+      hook.seen.length = 0
+      expect((await login(name, 'x')).body.errors).toEqual(['ldap operation failed: failed to bind as user'])
+      return hook.seen.map(({ type }) => type).filter((type) => type !== 'UNBIND')
+    }
+    const known = await cost('carol')
+    expect(known).toContain('BIND')
+    expect(await cost('no-such-person')).toEqual(known)
+  })
+
+  test('what is remembered of failures is small', async () => {
+    expect((await login('x'.repeat(513), 'x')).body.errors).toEqual(['username must be at most 512 characters'])
   })
 
   test('who knows the password logs in as often at once as she likes', async () => {

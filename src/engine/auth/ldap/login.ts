@@ -20,6 +20,9 @@ import { describeUser, findUser, type LookUp, type User } from './user.ts'
  */
 
 const body = wire(z.object({ password: secretText(1024) }))
+/** Should somebody make an entry of this name, it logs nobody in. */
+const NOBODY = 'cn=keyturn-no-such-user'
+const USERNAME_LIMIT = 512
 const REFUSED = 'ldap operation failed: failed to bind as user'
 
 export function loginRoutes(deps: LdapAuthDeps & { readonly lockout: Lockout }): Route[] {
@@ -43,6 +46,8 @@ async function login(
   // Names that differ by case or surrounding spaces are one name to most directories, so they share a counter.
   const username = (call.params['username'] ?? '').trim()
   if (username === '') throw invalid('username must not be empty')
+  // Anybody may ask, and what failed is remembered for a while.
+  if (username.length > USERNAME_LIMIT) throw invalid(`username must be at most ${USERNAME_LIMIT} characters`)
   const counter = nameKey(username, now)
   const password = call.fields.password ?? new Secret('')
   if (password.isEmpty && now.denyNullBind)
@@ -61,7 +66,11 @@ async function login(
 /** Finds the user and binds as her; `undefined` when there is no such user or the password is wrong. */
 async function prove(lookUp: LookUp, now: Effective, username: string, password: Secret): Promise<User | undefined> {
   const found = await findUser(lookUp, now, username)
-  if (!found) return undefined
+  if (!found) {
+    // One bind as nobody, whose answer says nothing: else a clock would tell which names there are.
+    if (!password.isEmpty) await lookUp.door.verify(now.settings, { name: nobody(now), password }, lookUp.signal)
+    return undefined
+  }
   const identity = { name: found.bindName, password }
   if (now.service || password.isEmpty) {
     const options = { allowUnauthenticated: !now.denyNullBind }
@@ -74,6 +83,10 @@ async function prove(lookUp: LookUp, now: Effective, username: string, password:
     if (isDirectoryError(error) && error.class === 'bind-refused') return undefined
     throw error
   }
+}
+
+function nobody({ userDN }: Effective): string {
+  return userDN === '' ? NOBODY : `${NOBODY},${userDN}`
 }
 
 /** What a user's name and groups bring. */
