@@ -37,7 +37,16 @@ export function isBindAccount(config: EngineConfig, identities: readonly string[
   const own = new Set([nameIdentity(config, config.bindDN)])
   if (config.upnDomain && !config.bindDN.includes('='))
     own.add(`name:${withDomain(config.bindDN, config.upnDomain).toLowerCase()}`)
-  return identities.some((identity) => own.has(identity))
+  const ownLocal = isDn(config.bindDN) ? undefined : localName(config.bindDN)
+  return identities.some(
+    (identity) =>
+      own.has(identity) || (identity.startsWith('name:') && localName(identity.slice('name:'.length)) === ownLocal),
+  )
+}
+
+/** `svc` of `svc@corp.example` and of `CORP\svc`: Active Directory takes them all for one account. */
+function localName(name: string): string {
+  return name.replace(/^.*\\/, '').replace(/@.*$/, '').trim().toLowerCase()
 }
 
 export interface Holder {
