@@ -79,7 +79,7 @@ export async function createApp(deps: AppDeps): Promise<HttpHandler> {
   app.route({ method: ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'LINK'], url: '/', handler: answer })
   app.setNotFoundHandler(answer)
   app.setErrorHandler((error, request, reply) => {
-    const about = { requestId: request.id, method: request.method, path: request.originalUrl.split('?', 1)[0] ?? '' }
+    const about = { requestId: request.id, method: request.method, place: placeOf(request.originalUrl) }
     const told = errorReply(ofFastify(error, limits), { log, random, about })
     if (told.retryAfterS !== undefined) reply.header('retry-after', String(told.retryAfterS))
     if (told.reason !== undefined) reply.header('x-keyturn-reason', told.reason)
@@ -94,6 +94,13 @@ export async function createApp(deps: AppDeps): Promise<HttpHandler> {
     if (request.headers.upgrade !== undefined) response.setHeader('connection', 'close')
     app.routing(request, response)
   }
+}
+
+/** Where a request went, for the log. The names at the end of a path stay out: people type passwords where user names belong. */
+function placeOf(url: string): string {
+  const [path = ''] = url.split('?', 1)
+  const segments = path.split('/')
+  return segments.slice(0, segments[2] === 'auth' || segments[2] === 'sys' ? 5 : 4).join('/')
 }
 
 function send(reply: FastifyReply, { status, body }: Reply): FastifyReply {

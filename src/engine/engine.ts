@@ -94,7 +94,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
     mounts: () => mounts.ofType('secret', 'ldap'),
   })
   backends.set('secret/ldap', ldap)
-  backends.set('auth/ldap', createLdapAuthBackend({ store, door, guard, clock, log }))
+  backends.set('auth/ldap', createLdapAuthBackend({ store, barrier, door, guard, clock, log }))
   backends.set('auth/token', createTokenBackend({ tokens, policies, clock }))
   backends.set(
     'system/system',

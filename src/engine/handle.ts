@@ -36,7 +36,8 @@ export function createDoor(deps: HandleDeps): EngineDoor {
       const identified = await identify(deps, request, place).catch((error: unknown) => asError(error))
       const live = identified instanceof Error ? undefined : identified.live
       const caller = identified instanceof Error ? undefined : identified.caller
-      await deps.audit.request(request, caller, place?.mount.type ?? '', deps.clock.now())
+      const fields = place?.match?.route.body?.names ?? []
+      await deps.audit.request(request, caller, { mountType: place?.mount.type ?? '', fields }, deps.clock.now())
       let answer: EngineAnswer
       try {
         if (identified instanceof Error) throw identified

@@ -88,8 +88,8 @@ export function requireUrls(urls: readonly string[]): string[] {
   for (const url of found) {
     const parsed = URL.canParse(url) ? new URL(url) : undefined
     if (!parsed || (parsed.protocol !== 'ldap:' && parsed.protocol !== 'ldaps:'))
-      throw invalid(`url: "${url}" must begin with ldap:// or ldaps:// and name a host`)
-    if (parsed.hostname === '') throw invalid(`url: "${url}" names no host`)
+      throw invalid('url: each must begin with ldap:// or ldaps:// and name a host')
+    if (parsed.hostname === '') throw invalid('url: one of them names no host')
     if (parsed.username !== '' || !['', '/'].includes(parsed.pathname) || parsed.search !== '' || parsed.hash !== '')
       throw invalid(`url: "${parsed.protocol}//${parsed.host}" must have nothing but scheme, host and port`)
   }

@@ -41,7 +41,7 @@ export async function allBackends(): Promise<ReadonlyMap<string, Backend>> {
   const also = [...policyRoutes({ policies }), ...capabilityRoutes({ policies, tokens })]
   return new Map([
     ['ldap/', createLdapSecretsBackend({ store, door, turner, guard, clock, random, log, mounts: async () => [] })],
-    ['auth/ldap/', createLdapAuthBackend({ store, door, guard, clock, log })],
+    ['auth/ldap/', createLdapAuthBackend({ store, barrier, door, guard, clock, log })],
     ['auth/token/', createTokenBackend({ tokens, policies, clock })],
     [
       'sys/',

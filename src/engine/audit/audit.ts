@@ -8,7 +8,13 @@ import type { Barrier } from '../seal/barrier.ts'
  * there as keyed hashes: equal values can be found, none can be read. A line that cannot be written refuses the request.
  */
 export interface Audit {
-  request(request: EngineRequest, caller: Caller | undefined, mountType: string, at: Date): Promise<void>
+  /** `place.fields`: the names of fields that are known there; what else stands as a name may be a secret in the wrong place. */
+  request(
+    request: EngineRequest,
+    caller: Caller | undefined,
+    place: { readonly mountType: string; readonly fields: readonly string[] },
+    at: Date,
+  ): Promise<void>
   response(request: EngineRequest, caller: Caller | undefined, outcome: Outcome, at: Date): Promise<void>
   /** Work nobody asked for at this moment: an automatic rotation (`rotation-records.ts`). The facts hold no secret. */
   event(type: string, facts: Readonly<Record<string, string | number | boolean>>, at: Date): Promise<void>
@@ -36,13 +42,13 @@ export function createAudit(device: AuditDevice | undefined, barrier: Barrier): 
   }
   const write = async (record: object) => device?.write(`${JSON.stringify(record)}\n`)
   return {
-    async request(request, caller, mountType, at) {
+    async request(request, caller, place, at) {
       if (!device) return
       await write({
         time: at,
         type: 'request',
         auth: authOf(caller),
-        request: { ...requestOf(request), mount_type: mountType, data: hashed(toValue(request.fields), hash) },
+        request: { ...requestOf(request), mount_type: place.mountType, data: fieldsOf(request, place.fields, hash) },
       })
     },
     async response(request, caller, outcome, at) {
@@ -52,7 +58,9 @@ export function createAudit(device: AuditDevice | undefined, barrier: Barrier): 
         type: 'response',
         auth: authOf(caller),
         request: requestOf(request),
-        ...('error' in outcome ? { error: outcome.error } : { response: responseOf(outcome.answer, hash) }),
+        ...('error' in outcome
+          ? { error: { ...outcome.error, message: withoutInput(outcome.error.message, request, hash) } }
+          : { response: responseOf(outcome.answer, hash) }),
       })
     },
     async event(type, facts, at) {
@@ -72,6 +80,40 @@ function requestOf(request: EngineRequest) {
     transport: request.remote.transport,
     ...(request.owner !== undefined && { owner: request.owner }),
   }
+}
+
+function fieldsOf({ fields }: EngineRequest, known: readonly string[], hash: Hash) {
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, value]) => [known.includes(name) ? name : hash(name), given(value, hash)]),
+  )
+}
+
+/** Bodies come from JSON, so there is nothing else in them. A number may be a password as well. */
+function given(value: unknown, hash: Hash): unknown {
+  if (value instanceof Secret) return hash(value.reveal())
+  if (typeof value === 'string' || typeof value === 'number') return hash(String(value))
+  if (Array.isArray(value)) return value.map((item) => given(item, hash))
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, given(item, hash)]))
+}
+
+const SHORTEST_QUOTE = 4
+
+/** A message may quote what it refuses; here only its hash may stand. */
+function withoutInput(message: string, { fields }: EngineRequest, hash: Hash): string {
+  let text = message
+  for (const input of textsIn(fields))
+    for (const quoted of [input, ...input.split(',').map((item) => item.trim())])
+      for (const spelled of [quoted, quoted.toLowerCase()])
+        if (spelled.length >= SHORTEST_QUOTE) text = text.replaceAll(spelled, () => hash(spelled))
+  return text
+}
+
+function textsIn(value: unknown): string[] {
+  if (typeof value === 'string') return [value]
+  if (value instanceof Secret) return [value.reveal()]
+  if (typeof value !== 'object' || value === null) return []
+  return Object.values(value).flatMap(textsIn)
 }
 
 function describe(caller: Caller, hash: Hash): object {
@@ -101,11 +143,6 @@ function responseOf(answer: EngineAnswer, hash: Hash) {
       },
     }),
   }
-}
-
-/** Bodies come from JSON: what is no plain value there has no place in the log either. */
-function toValue(fields: Readonly<Record<string, unknown>>): Value {
-  return JSON.parse(JSON.stringify(fields, (_, value) => (value instanceof Secret ? value.reveal() : value)))
 }
 
 function hashed(value: Value, hash: Hash): unknown {

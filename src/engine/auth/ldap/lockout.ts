@@ -1,5 +1,6 @@
 import type { Clock } from '../../../lib/clock.ts'
 import type { Mount } from '../../backend.ts'
+import type { Barrier } from '../../seal/barrier.ts'
 import { retryConflicts } from '../../storage/retry.ts'
 import { put, remove, type Store } from '../../storage/store.ts'
 import { createAttempts } from './attempts.ts'
@@ -22,13 +23,22 @@ export interface Lockout {
   ): Promise<T | 'locked' | undefined>
 }
 
-export function createLockout({ store, clock }: { readonly store: Store; readonly clock: Clock }): Lockout {
+export function createLockout({
+  store,
+  barrier,
+  clock,
+}: {
+  readonly store: Store
+  readonly barrier: Pick<Barrier, 'hash'>
+  readonly clock: Clock
+}): Lockout {
   const attempts = createAttempts()
   return {
     async attempt(mount, name, signal, work) {
       const { threshold, durationMs, counterResetMs, disabled } = mount.lockout
       if (disabled) return work()
-      const key = `${mount.id}/${name}`
+      // Keys are not sealed, and people type passwords where their names belong.
+      const key = `${mount.id}/${barrier.hash('lockout', name)}`
 
       /** How many attempts may still fail. */
       async function left(): Promise<number> {
@@ -47,7 +57,7 @@ export function createLockout({ store, clock }: { readonly store: Store; readonl
           const failures = (counts ? found.value.failures : 0) + 1
           const locked = failures >= threshold
           const over = new Date(now.getTime() + (locked ? durationMs : counterResetMs))
-          const value = { failures, ...(locked && { lockedUntil: over }) }
+          const value = { name, failures, ...(locked && { lockedUntil: over }) }
           const options = { expected: found?.version ?? 0, due: { queue: LOCKOUT_QUEUE, at: over } }
           await store.commit([put(lockoutKind, key, value, options)])
         })

@@ -48,9 +48,9 @@ const userCodec = z.object({ policies: list, groups: list, owner: z.string().exa
 /** Key: `<mount id>/<username>`. */
 export const userKind = recordKind('ldap-auth-user/', userCodec)
 
-/** Failed logins of one name; due for removal in the queue `lockout` when they no longer count. Key: `<mount id>/<name>`. */
+/** Failed logins of one name; due for removal in the queue `lockout` when they no longer count. Key: `<mount id>/<keyed hash of the name>`. */
 export const lockoutKind = recordKind(
   'ldap-auth-lockout/',
-  z.object({ failures: z.int(), lockedUntil: instantCodec.exactOptional() }),
+  z.object({ name: z.string(), failures: z.int(), lockedUntil: instantCodec.exactOptional() }),
 )
 export const LOCKOUT_QUEUE = 'ldap-lockout'
