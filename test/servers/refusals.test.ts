@@ -336,7 +336,7 @@ describe('on the wire', () => {
     ],
     [
       'a body that is too large',
-      () => ({ method: 'POST', target: config, body: Buffer.alloc(32 * 1024 * 1024 + 1, 32), headers: root() }),
+      () => ({ method: 'POST', target: config, body: '{', declaredBytes: 32 * 1024 * 1024 + 1, headers: root() }),
       413,
       'larger',
     ],

@@ -10,6 +10,8 @@ export interface WireRequest {
   readonly target: string
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string | Buffer
+  /** Says that the body is this long and leaves it at its beginning: a refusal comes before the rest. */
+  readonly declaredBytes?: number
   readonly socket?: boolean
 }
 
@@ -22,12 +24,15 @@ export async function openWire(keyturn: Pick<Keyturn, 'port' | 'caFile' | 'socke
   const overTls = new https.Agent({ keepAlive: true, ca: await readFile(keyturn.caFile, 'utf8'), maxSockets: 20 })
   const overSocket = new http.Agent({ keepAlive: true })
   return {
-    send({ method, target, headers = {}, body, socket = false }) {
+    send({ method, target, headers = {}, body, declaredBytes, socket = false }) {
       return new Promise((resolve, reject) => {
         const options = {
           method,
           path: target,
-          headers: { ...headers, ...(body !== undefined && { 'content-length': String(Buffer.byteLength(body)) }) },
+          headers: {
+            ...headers,
+            ...(body !== undefined && { 'content-length': String(declaredBytes ?? Buffer.byteLength(body)) }),
+          },
         }
         const answered = (response: http.IncomingMessage) => {
           let text = ''
@@ -35,6 +40,7 @@ export async function openWire(keyturn: Pick<Keyturn, 'port' | 'caFile' | 'socke
           response.on('data', (chunk: string) => (text += chunk))
           response.on('error', reject)
           response.on('end', () => {
+            if (declaredBytes !== undefined) request.destroy()
             let parsed: unknown
             try {
               parsed = JSON.parse(text)
@@ -48,7 +54,8 @@ export async function openWire(keyturn: Pick<Keyturn, 'port' | 'caFile' | 'socke
           ? http.request({ ...options, agent: overSocket, socketPath: keyturn.socket }, answered)
           : https.request({ ...options, agent: overTls, host: '127.0.0.1', port: keyturn.port }, answered)
         request.on('error', reject)
-        request.end(body)
+        if (declaredBytes === undefined) request.end(body)
+        else request.write(body)
       })
     },
     close() {
