@@ -2,6 +2,8 @@
 export interface Limits {
   /** Longest body of a request (CONTRACT 13). */
   readonly bodyBytes: number
+  /** All bodies under way together. */
+  readonly allBodiesBytes: number
   readonly headBytes: number
   /** A request's head, or a PROXY header, or a TLS handshake, must have come in this time. */
   readonly headMs: number
@@ -22,6 +24,7 @@ export interface Limits {
 
 export const DEFAULT_LIMITS: Limits = {
   bodyBytes: 32 * 1024 * 1024,
+  allBodiesBytes: 256 * 1024 * 1024,
   headBytes: 16 * 1024,
   headMs: 10_000,
   receiveMs: 60_000,

@@ -7,6 +7,7 @@ import path from 'node:path'
 import type { Clock } from '../lib/clock.ts'
 import { invalid, messageOf } from '../lib/errors.ts'
 import type { Entrance, HttpHandler } from './app.ts'
+import type { BodyBudget } from './body-budget.ts'
 import type { TlsSource } from './certificate.ts'
 import type { TrustedNetworks } from './client-address.ts'
 import type { Limits } from './limits.ts'
@@ -39,6 +40,8 @@ export interface ListenDeps {
   readonly handler: HttpHandler
   readonly limits: Limits
   readonly clock: Clock
+  /** One for all listeners. */
+  readonly bodies: BodyBudget
   /** Networks whose PROXY headers are read; none: the protocol is off. */
   readonly proxied: TrustedNetworks | undefined
 }
@@ -65,7 +68,10 @@ export async function listen(listener: Listener, pair: TlsPair | undefined, deps
     connectionsCheckingInterval: limits.checkMs,
     keepAliveTimeout: limits.keepAliveMs,
   }
-  const handle = (request: http.IncomingMessage, response: http.ServerResponse) => onRequest(request, response)
+  const handle = (request: http.IncomingMessage, response: http.ServerResponse) => {
+    deps.bodies.watch(request, response)
+    onRequest(request, response)
+  }
   const server = pair
     ? https.createServer({ ...options, ...pair, handshakeTimeout: limits.headMs, ALPNProtocols: ['http/1.1'] }, handle)
     : http.createServer(options, handle)

@@ -4,6 +4,7 @@ import type { Logger } from '../lib/log.ts'
 import type { Random } from '../lib/random.ts'
 import { runWorker } from '../lib/worker.ts'
 import { createApp } from './app.ts'
+import { BodyBudget } from './body-budget.ts'
 import { followPair, loadPair } from './certificate.ts'
 import { TrustedNetworks } from './client-address.ts'
 import type { Limits } from './limits.ts'
@@ -40,6 +41,7 @@ export async function startApi(deps: ApiDeps): Promise<ApiServer> {
   const trusted = new TrustedNetworks(deps.trustedProxies)
   const requests = new Requests(clock, limits.answerMs)
   const handler = await createApp({ ...deps, trusted, requests })
+  const bodies = new BodyBudget(limits.allBodiesBytes)
   const stopped = new AbortController()
   const workers: Promise<void>[] = []
   const listenings: Listening[] = []
@@ -57,7 +59,7 @@ export async function startApi(deps: ApiDeps): Promise<ApiServer> {
       const source = listener.kind === 'tcp' ? listener.tls : undefined
       const pair = source && (await loadPair(source, deps))
       const proxied = deps.proxyProtocol ? trusted : undefined
-      const listening = await listen(listener, pair, { handler, limits, clock, proxied })
+      const listening = await listen(listener, pair, { handler, limits, clock, proxied, bodies })
       listenings.push(listening)
       const { server } = listening
       if (source && pair && 'setSecureContext' in server)

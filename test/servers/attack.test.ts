@@ -1,5 +1,7 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import type { Socket } from 'node:net'
+import { connect } from 'node:tls'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type Keyturn, startKeyturn } from '../support/keyturn.ts'
 import { type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
 import { type Hook, startHook } from '../support/slapd-hook.ts'
@@ -141,6 +143,45 @@ describe('login', () => {
   test('who knows the password logs in as often at once as she likes', async () => {
     const answers = await Promise.all(Array.from({ length: 40 }, () => login('alice', 'alice-secret')))
     expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200))
+  })
+})
+
+describe('bodies', () => {
+  test('sent without a token they fill no more than their share of the memory, and small ones still come through', async () => {
+    const ca = await readFile(keyturn.caFile, 'utf8')
+    const megabyte = Buffer.alloc(1024 * 1024, ' ')
+    /** Sends most of a large body and never the rest; resolves with whether the server let it. */
+    const half = (at: number) =>
+      new Promise<boolean>((resolve) => {
+        const socket = connect({ port: keyturn.port, host: '127.0.0.1', ca }, () => {
+          const framing = at % 2 === 0 ? `Content-Length: ${30 * megabyte.length}` : 'Transfer-Encoding: chunked'
+          socket.write(`POST /v1/auth/ldap/login/x HTTP/1.1\r\nHost: x\r\n${framing}\r\n\r\n`)
+          let sent = 0
+          const more = () => {
+            if (sent++ === 20) return resolve(true)
+            if (at % 2 === 1) socket.write('100000\r\n')
+            socket.write(megabyte)
+            socket.write(at % 2 === 1 ? '\r\n' : '', more)
+          }
+          more()
+        })
+        held.push(socket)
+        socket.on('error', () => resolve(false)).on('close', () => resolve(false))
+      })
+    const held: Socket[] = []
+    const letIn = await Promise.all(Array.from({ length: 24 }, (_, at) => half(at)))
+    expect(letIn.filter(Boolean).length).toBeLessThan(20)
+    expect(letIn.filter(Boolean).length).toBeGreaterThan(4)
+    expect((await keyturn.call('POST', 'sys/capabilities-self', { path: 'x' })).status).toBe(200)
+    for (const socket of held) socket.destroy()
+    // Those gone, a large one is taken again.
+    const large = { path: 'x', padding: 'x'.repeat(30 * 1024 * 1024) }
+    await vi.waitFor(
+      async () => expect((await keyturn.call('POST', 'sys/capabilities-self', large)).status).toBe(200),
+      {
+        timeout: 10_000,
+      },
+    )
   })
 })
 
