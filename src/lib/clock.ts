@@ -1,5 +1,3 @@
-import { setTimeout as sleepFor } from 'node:timers/promises'
-
 /** The only source of time. `now` is the wall clock; `monotonicMs` never jumps and measures durations and claims. */
 export interface Clock {
   now(): Date
@@ -18,12 +16,24 @@ export const systemClock: Clock = {
     const end = performance.now() + ms
     let left = ms
     do {
-      const slept = sleepFor(Math.min(Math.max(left, 0), LONGEST_TIMER_MS), undefined, signal && { signal })
-      // Node rejects with an error of its own, which says nothing of why.
-      await slept.catch((error: unknown) => {
-        throw signal?.aborted ? signal.reason : error
-      })
+      await sleepFor(Math.min(Math.max(left, 0), LONGEST_TIMER_MS), signal)
       left = end - performance.now()
     } while (left > 1)
   },
+}
+
+/** Not that of Node, which rejects with an error of its own: it says nothing of why, and its stack costs more than the sleep. */
+function sleepFor(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason)
+    const abort = () => {
+      clearTimeout(timer)
+      reject(signal?.reason)
+    }
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', abort)
+      resolve()
+    }, ms)
+    signal?.addEventListener('abort', abort, { once: true })
+  })
 }

@@ -18,6 +18,9 @@ export interface WorkerOptions {
   readonly onError: (error: unknown) => void
 }
 
+// Made once: without one, each abort makes an error with a stack.
+const OVER = new Error('the wait is over')
+
 /** Runs a worker until the signal aborts; resolves after the last tick has ended. */
 export async function runWorker(worker: Worker, { clock, signal, onError }: WorkerOptions): Promise<void> {
   let failures = 0
@@ -36,6 +39,6 @@ export async function runWorker(worker: Worker, { clock, signal, onError }: Work
     const either = AbortSignal.any([signal, ended.signal])
     const waits = [clock.sleep(waitMs, either), ...(worker.wake && failures === 0 ? [worker.wake(either)] : [])]
     await Promise.race(waits.map((wait) => wait.catch(() => undefined)))
-    ended.abort()
+    ended.abort(OVER)
   }
 }
