@@ -28,8 +28,13 @@ function nameIdentity({ userAttr, upnDomain }: EngineConfig, username: string): 
 
 /** Throws `invalid` for what is not a DN. */
 export function dnIdentity(dn: string): string {
-  if (dn.trim() === '' || !isDn(dn)) throw invalid('dn is not a distinguished name')
-  return `dn:${normalizeDn(dn)}`
+  const refused = 'dn is not a distinguished name'
+  if (dn.trim() === '') throw invalid(refused)
+  try {
+    return `dn:${normalizeDn(dn)}`
+  } catch (cause) {
+    throw invalid(refused, { cause })
+  }
 }
 
 /** Whether one of the identities is the account that the mount itself binds as. */
