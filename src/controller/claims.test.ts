@@ -6,12 +6,14 @@ interface Given {
   readonly second?: number
   readonly refused?: boolean
   readonly going?: boolean
+  /** A condition that it has. */
+  readonly told?: object
   readonly spec?: object
 }
 
 function world(objects: Readonly<Record<string, Given>>) {
   const at = (name: string): Resource => {
-    const { second = 10, refused = false, going = false, spec = {} } = objects[name] ?? {}
+    const { second = 10, refused = false, going = false, told, spec = {} } = objects[name] ?? {}
     return {
       kind: 'LdapStaticRole',
       metadata: {
@@ -26,7 +28,7 @@ function world(objects: Readonly<Record<string, Given>>) {
         finalizers: [],
       },
       spec: { engineRef: { name: 'corp' }, username: 'svc', ...spec },
-      status: refused ? { conditions: [{ type: 'Accepted', status: 'False' }] } : {},
+      status: told ? { conditions: [told] } : refused ? { conditions: [{ type: 'Accepted', status: 'False' }] } : {},
     }
   }
   const gone = new Set<string>()
@@ -44,6 +46,22 @@ test.each([
   { title: 'of one second, later by uid', others: { z: {} }, want: false },
   { title: 'an older one that was refused', others: { o: { second: 9, refused: true } }, want: false },
   { title: 'an older one that is going', others: { o: { second: 9, going: true } }, want: false },
+  { title: 'an older one that is suspended', others: { o: { second: 9, spec: { suspend: true } } }, want: false },
+  {
+    title: 'an older one that has it and is suspended',
+    others: { o: { second: 9, spec: { suspend: true }, told: { type: 'Accepted', status: 'True' } } },
+    want: true,
+  },
+  {
+    title: 'an older one that met a role of nobody',
+    others: { o: { second: 9, told: { type: 'Synced', status: 'False', reason: 'OwnedByApi' } } },
+    want: false,
+  },
+  {
+    title: 'an older one that cannot reach the engine now',
+    others: { o: { second: 9, told: { type: 'Synced', status: 'False', reason: 'EngineUnavailable' } } },
+    want: true,
+  },
   { title: 'another account', others: { o: { second: 9, spec: { username: 'else' } } }, want: false },
   { title: 'another engine', others: { o: { second: 9, spec: { engineRef: { name: 'b' } } } }, want: false },
   { title: 'in capitals', others: { o: { second: 9, spec: { username: 'SVC' } } }, want: true },

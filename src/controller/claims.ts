@@ -1,3 +1,4 @@
+import type { Condition } from '../schema/conditions.ts'
 import type { LdapStaticRoleSpec, LdapStaticRoleStatus } from '../schema/ldap-static-role.ts'
 import type { Resource, ResourceRef, Source } from './source/source.ts'
 
@@ -9,7 +10,7 @@ import type { Resource, ResourceRef, Source } from './source/source.ts'
 export interface Claimant {
   readonly uid: string
   readonly createdAt: Date
-  /** It was told that it may not have the account, or it is going: it stands in nobody's way. */
+  /** It was told that it may not have the account, or it is going, or nobody has looked whether it may: it stands in nobody's way. */
   readonly refused: boolean
 }
 
@@ -66,9 +67,18 @@ function claimsOf({ metadata, spec }: Resource): string[] {
   return [role.toLowerCase(), account.toLowerCase()]
 }
 
-function claimant({ metadata, status }: Resource): Claimant {
-  const { conditions } = (status ?? {}) as Partial<LdapStaticRoleStatus>
-  const isRefused = conditions?.some(({ type, status: is }) => type === 'Accepted' && is === 'False') ?? false
+/** Whether a condition says that the object does not get what it asks for. */
+export function standsAside({ type, status, reason }: Pick<Condition, 'type' | 'status' | 'reason'>): boolean {
+  if (status !== 'False') return false
+  return type === 'Accepted' || (type === 'Synced' && (reason === 'OwnedByApi' || reason === 'Refused'))
+}
+
+function claimant({ metadata, spec, status }: Resource): Claimant {
+  const { suspend } = (spec ?? {}) as Partial<LdapStaticRoleSpec>
+  const { conditions = [] } = (status ?? {}) as Partial<LdapStaticRoleStatus>
+  const isAccepted = conditions.some(({ type, status: is }) => type === 'Accepted' && is === 'True')
+  // A suspended object is never shown to the engine: without this anybody could reserve the accounts of other tenants by one.
+  const isRefused = conditions.some(standsAside) || (suspend === true && !isAccepted)
   return {
     uid: metadata.uid,
     createdAt: metadata.creationTimestamp,

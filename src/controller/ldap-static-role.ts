@@ -3,7 +3,7 @@ import { LdapEngine, type LdapEngineSpec, type LdapEngineStatus } from '../schem
 import { LdapStaticRole, type LdapStaticRoleSpec, type LdapStaticRoleStatus } from '../schema/ldap-static-role.ts'
 import { readSpec } from '../schema/validate.ts'
 import { numberOf, refusal, secretOf, statementFor, textOf } from './access.ts'
-import type { ClaimIndex } from './claims.ts'
+import { type ClaimIndex, standsAside } from './claims.ts'
 import { no, type Statement, yes } from './conditions.ts'
 import { type Credential, templateProblem } from './output.ts'
 import { type Context, kept, type Outcome, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
@@ -43,7 +43,10 @@ export function staticRoleReconciler(
       const { resource, spec, status, as } = context
       const wasSuspended = status.conditions?.some(({ type }) => type === 'Suspended') ?? false
       if (spec.suspend) {
-        if (!wasSuspended) tell(resource, 'Suspended', 'nothing is changed for this object until it is resumed')
+        if (!wasSuspended) {
+          tell(resource, 'Suspended', 'nothing is changed for this object until it is resumed')
+          enqueueRivals(resource)
+        }
         return suspended(status)
       }
       if (wasSuspended) tell(resource, 'Resumed', 'this object is looked after again')
@@ -57,7 +60,7 @@ export function staticRoleReconciler(
       const seen = await ensureRole(context, path)
       if (seen === 'wait') return 'wait'
       if ('statement' in seen) {
-        if (seen.statement.type === 'Accepted' && seen.statement.reason !== 'NameConflict') enqueueRivals(resource)
+        if (standsAside(seen.statement) && seen.statement.reason !== 'NameConflict') enqueueRivals(resource)
         return { ...stopped(context, ...passed(seen.statement)), ...(seen.retry && { retry: seen.retry }) }
       }
       const accepted = yes('Accepted', 'Accepted', 'As declared.')
