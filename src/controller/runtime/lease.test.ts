@@ -161,13 +161,13 @@ test('a stop gives the Lease free only after the work has ended, and keeps it un
   const b = contender(table, 'b', clock)
   await clock.advance(5_000)
   a.stop.abort()
-  await clock.advance(19_000)
+  await clock.advance(19_999)
   expect(a.lease.isLeader()).toBe(true)
   expect([a.state.leading, b.state.leading]).toEqual([true, false])
-  await clock.advance(1_000)
+  await clock.advance(1)
   await a.done
   expect(table.holder).toBe('')
-  await clock.advance(2_500)
+  await clock.advance(1_250)
   expect(b.state.leading).toBe(true)
 })
 

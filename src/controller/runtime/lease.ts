@@ -30,6 +30,8 @@ export interface LeaseDeps {
 const DURATION_S = 15
 const RENEW_DEADLINE_MS = 10_000
 const RETRY_MS = 2_000
+/** How often who waits looks whether the Lease was given free. */
+const STANDBY_MS = 1_000
 
 export class LeaderLease {
   readonly #options: LeaseOptions
@@ -65,7 +67,7 @@ export class LeaderLease {
         await this.#leadWhileHeld(lead, signal)
         this.#deps.log.info({ lease: this.#options.name }, 'no longer leader')
       }
-      await this.#pause(signal)
+      await this.#pause(signal, STANDBY_MS)
     }
   }
 
@@ -90,7 +92,7 @@ export class LeaderLease {
   /** Resolves when `over` aborts or the Lease could not be kept. */
   async #renewUntil(over: AbortSignal): Promise<void> {
     while (!over.aborted) {
-      await this.#pause(over, this.#leaderUntilMs - this.#deps.clock.monotonicMs())
+      await this.#pause(over, RETRY_MS, this.#leaderUntilMs - this.#deps.clock.monotonicMs())
       if (over.aborted) return
       if (!this.isLeader()) return
       await this.#try(over)
@@ -101,9 +103,9 @@ export class LeaderLease {
     }
   }
 
-  async #pause(signal: AbortSignal, atMostMs = RETRY_MS * 2): Promise<void> {
+  async #pause(signal: AbortSignal, aroundMs: number, atMostMs = Number.POSITIVE_INFINITY): Promise<void> {
     const { clock, random } = this.#deps
-    const ms = Math.max(0, Math.min(atMostMs, RETRY_MS * (0.8 + random.integer(401) / 1000)))
+    const ms = Math.max(0, Math.min(atMostMs, aroundMs * (0.8 + random.integer(401) / 1000)))
     await clock.sleep(ms, signal).catch(() => undefined)
   }
 
