@@ -56,7 +56,8 @@ test.each([
   { role: mine, want: ['True', 'Rotated'] },
   { role: { ...mine, lastRotation: undefined }, want: ['True', 'Imported'] },
   { role: { ...mine, credentialVersion: 0 }, want: ['False', 'PasswordNotYetKnown'] },
-  { role: { ...mine, failure: { class: 'refused', message: 'm' } }, want: ['False', 'BindFailed'] },
+  { role: { ...mine, failure: { class: 'bind-refused', message: 'm' } }, want: ['False', 'BindFailed'] },
+  { role: { ...mine, failure: { class: 'refused', message: 'm' } }, want: ['False', 'RotationFailed'] },
   { role: { ...mine, failure: { class: 'unavailable', message: 'm' } }, want: ['False', 'RotationFailed'] },
 ])('the credential is $want', ({ role, want }) => {
   const { status, reason } = credentialStatement(role)

@@ -77,9 +77,8 @@ export function credentialStatement(role: EngineRole): Statement {
   const type = 'CredentialCurrent'
   if (role.failure) {
     const { message } = role.failure
-    if (role.failure.class === 'refused' || role.failure.class === 'guard-closed')
-      return no(type, 'BindFailed', message)
-    return no(type, 'RotationFailed', message)
+    // The bind of the engine itself, not that of the account.
+    return no(type, role.failure.class === 'bind-refused' ? 'BindFailed' : 'RotationFailed', message)
   }
   if (role.credentialVersion === 0)
     return no(
