@@ -346,6 +346,21 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
       expect((await read())?.text).toEqual({ theirs: 'x' })
     })
 
+    test.each(['Create', 'Merge'] as const)(
+      'that we wrote for one resource (%s) are not merged into for another',
+      async (mode) => {
+        await fresh()
+        if (mode === 'Merge') await foreign({ theirs: 'x' })
+        const { uid } = await wrote(request({ password: 'one' }, { mode }))
+        const before = await read()
+        const labels = { [LABEL]: 'owner-2', 'example.com/managed': 'true' }
+        const other = request({ password: 'of-another', more: 'x' }, { mode: 'Merge', labels })
+        expect(await writer.apply(other)).toMatchObject({ result: 'not-owned' })
+        expect(await writer.apply({ ...other, uid })).toMatchObject({ result: 'not-owned' })
+        expect(await read()).toEqual(before)
+      },
+    )
+
     test('are garbage collected with their owner', async () => {
       await fresh()
       // A kind that the garbage collector knows from the start: it finds new ones only every half minute.

@@ -123,6 +123,7 @@ export class SecretWriter {
     if (!found) return missing
     // The first time nobody's key may be overwritten; later our own keys are put right with force.
     const known = found.metadata.uid === request.uid
+    if (this.#isAnothers(found, request, known)) return notOwned(request)
     if (!known && textKeysOf(found).some((key) => request.data.has(key))) return notOwned(request)
     try {
       const body = bodyOf(request, found.metadata.uid)
@@ -161,10 +162,21 @@ export class SecretWriter {
   }
 
   #isOurs(found: KubeObject, request: SecretWriteRequest): boolean {
-    const { manager, ownerLabel } = this.#options
+    const { ownerLabel } = this.#options
     const owner = request.labels[ownerLabel]
-    const byUs = found.metadata.managedFields?.some((f) => f.manager === manager && f.operation === 'Apply')
-    return owner !== undefined && found.metadata.labels?.[ownerLabel] === owner && byUs === true
+    return owner !== undefined && found.metadata.labels?.[ownerLabel] === owner && this.#isApplied(found)
+  }
+
+  /** What we wrote for another resource: the server knows only one of us, and would let one resource take the keys of the other. */
+  #isAnothers(found: KubeObject, request: SecretWriteRequest, known: boolean): boolean {
+    const { ownerLabel } = this.#options
+    const owner = found.metadata.labels?.[ownerLabel]
+    return this.#isApplied(found) && owner !== request.labels[ownerLabel] && !(known && owner === undefined)
+  }
+
+  #isApplied(found: KubeObject): boolean {
+    const { manager } = this.#options
+    return found.metadata.managedFields?.some((f) => f.manager === manager && f.operation === 'Apply') ?? false
   }
 
   #calls(force: boolean) {
