@@ -5,7 +5,7 @@ import type { Backend, Route } from '../../src/engine/backend.ts'
 import { findRoute } from '../../src/engine/router.ts'
 import { allBackends } from '../support/all-backends.ts'
 import { type Keyturn, type Reply, startKeyturn } from '../support/keyturn.ts'
-import { ANY_TEXT, HTTP_REFUSALS, type HttpRefusal, LIMITED_POLICY } from '../support/refusals-http.ts'
+import { ANY_TEXT, HTTP_REFUSALS, type HttpRefusal, LIMITED_POLICY, OWNED, OWNER } from '../support/refusals-http.ts'
 import { type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
 import { openWire, spelled, type Wire } from '../support/wire.ts'
 
@@ -77,6 +77,10 @@ beforeAll(async () => {
   tokens.default = await issued('default')
   tokens.limited = await issued('limited')
   tokens.controller = await keyturn.controllerToken()
+  for (const [at, body] of OWNED) {
+    const made = await ask({ method: 'POST', path: at, body, as: 'controller', owner: OWNER, status: 0, fragment: '' })
+    expect([200, 204], `${at}: ${made.text}`).toContain(made.status)
+  }
 })
 afterAll(async () => {
   wire?.close()
@@ -84,12 +88,15 @@ afterAll(async () => {
   await slapd?.stop()
 })
 
-function ask({ method, path: at, query, body, as = 'root' }: HttpRefusal): Promise<Reply> {
+function ask({ method, path: at, query, body, as = 'root', owner }: HttpRefusal): Promise<Reply> {
   return wire.send({
     method,
     target: `${spelled(at)}${query === undefined ? '' : `?${query}`}`,
     socket: as === 'controller',
-    ...(as !== 'nobody' && { headers: { 'x-vault-token': tokens[as] } }),
+    headers: {
+      ...(as !== 'nobody' && { 'x-vault-token': tokens[as] }),
+      ...(owner !== undefined && { 'x-keyturn-owner': owner }),
+    },
     ...(body !== undefined && { body: JSON.stringify(body) }),
   })
 }
@@ -111,6 +118,10 @@ const READ = [
   'GET sys/auth/ldap/tune',
   'LIST sys/policies/acl',
   'GET sys/policies/acl/default',
+  'GET sys/policies/acl/owned',
+  'GET auth/owned/config',
+  'GET auth/ldap/groups/owned',
+  'GET auth/ldap/users/owned',
   'GET sys/events',
 ]
 

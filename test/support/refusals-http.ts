@@ -10,6 +10,8 @@ export interface HttpRefusal {
   readonly body?: unknown
   /** Who asks: root, a person with the default policy, a person with some rights, nobody, the controller on its socket. Default root. */
   readonly as?: 'root' | 'default' | 'limited' | 'nobody' | 'controller'
+  /** For which resource the controller writes. */
+  readonly owner?: string
   readonly status: number
   /** Of the message. */
   readonly fragment: string
@@ -450,7 +452,36 @@ const system: readonly HttpRefusal[] = [
   { method: 'GET', path: 'sys/health', query: 'activecode=x', as: 'nobody', status: 400, fragment: 'activecode' },
 ]
 
-export const HTTP_REFUSALS: readonly HttpRefusal[] = [...secrets, ...auth, ...token, ...system]
+/** What the resource `OWNER` has made before: everybody else who would change it is told whose it is. */
+export const OWNER = 'cr:uid-1'
+export const OWNED: readonly (readonly [path: string, body: object])[] = [
+  ['sys/mounts/owned', { type: 'ldap' }],
+  ['sys/auth/owned', { type: 'ldap' }],
+  ['auth/owned/config', { url: 'ldap://127.0.0.1:1' }],
+  ['auth/ldap/groups/owned', { policies: 'a' }],
+  ['auth/ldap/users/owned', { policies: 'a' }],
+  ['sys/policies/acl/owned', { policy: POLICY }],
+]
+const owned: readonly HttpRefusal[] = [
+  ...OWNED.flatMap(([path, body]) => [
+    ...writes(path, [[{ ...body }, /^sys\/(mounts|auth)\//.test(path) ? 'path is already in use' : OWNER]]),
+    ...writes(path, [[{ ...body }, OWNER]], { as: 'controller', owner: 'cr:uid-2' }),
+  ]),
+  ...OWNED.filter(([path]) => !path.endsWith('/config')).map(
+    ([path]): HttpRefusal => ({ method: 'DELETE', path, status: 400, fragment: OWNER }),
+  ),
+  ...writes('sys/mounts/owned/tune', [[{ description: 'mine' }, OWNER]]),
+  ...writes('sys/auth/owned/tune', [[{ description: 'mine' }, OWNER]]),
+  ...writes('owned/config', [[{ binddn: 'cn=x', bindpass: 'y' }, OWNER]]),
+  // What was made through the API is taken over only by who says so.
+  ...[
+    ['auth/ldap/groups/engineers', { policies: 'x' }] as const,
+    ['auth/ldap/users/alice', { policies: 'x' }] as const,
+    ['ldap/config', { request_timeout: 5 }] as const,
+  ].flatMap(([path, body]) => writes(path, [[{ ...body }, 'through the API']], { as: 'controller', owner: OWNER })),
+]
+
+export const HTTP_REFUSALS: readonly HttpRefusal[] = [...secrets, ...auth, ...token, ...system, ...owned]
 
 /** Text fields of write routes that take any text; objects and what is too long are refused like everywhere. */
 export const ANY_TEXT: Readonly<Record<string, readonly string[]>> = {
