@@ -30,6 +30,7 @@ export interface LeaseDeps {
 const DURATION_S = 15
 const RENEW_DEADLINE_MS = 10_000
 const RETRY_MS = 2_000
+const LAST_TRY_MS = 200
 /** How often who waits looks whether the Lease was given free. */
 const STANDBY_MS = 1_000
 
@@ -92,7 +93,9 @@ export class LeaderLease {
   /** Resolves when `over` aborts or the Lease could not be kept. */
   async #renewUntil(over: AbortSignal): Promise<void> {
     while (!over.aborted) {
-      await this.#pause(over, RETRY_MS, this.#leaderUntilMs - this.#deps.clock.monotonicMs())
+      // As the time grows short it is tried more often, so that trouble which ends in time costs nobody the lead.
+      const leftMs = this.#leaderUntilMs - this.#deps.clock.monotonicMs()
+      await this.#pause(over, RETRY_MS, leftMs > LAST_TRY_MS ? leftMs / 2 : leftMs)
       if (over.aborted) return
       if (!this.isLeader()) return
       await this.#try(over)
