@@ -1,17 +1,26 @@
+import { readFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type CallOptions, type Keyturn, startKeyturn } from '../support/keyturn.ts'
 import { binds, type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
+import { type Hook, type HookAnswer, startHook } from '../support/slapd-hook.ts'
 
 // The conformance list (CONTRACT 15) as far as this version goes and other tests do not show it: both dialects, shapes, inputs, names, tokens.
 
 let slapd: Slapd
+let hook: Hook
+let work: string
 let keyturn: Keyturn
 let root: string
 const MANAGER = { binddn: `cn=admin,${SUFFIX}`, bindpass: 'admin-secret' }
 const people = () => ({ url: slapd.url, userdn: `ou=people,${SUFFIX}`, userattr: 'uid', ...MANAGER })
 
 beforeAll(async () => {
-  slapd = await startSlapd({ BULK: '24', NULL_BIND: '1' })
+  work = await mkdtemp(path.join(tmpdir(), 'kt-hook-'))
+  hook = await startHook(path.join(work, 'hook'), () => 'CONTINUE')
+  slapd = await startSlapd({ BULK: '24', NULL_BIND: '1', HOOK: path.join(work, 'hook') })
   keyturn = await startKeyturn()
   root = await keyturn.rootToken()
   await done('POST', 'ldap/config', { url: slapd.url, userattr: 'uid', userdn: `ou=bulk,${SUFFIX}`, ...MANAGER })
@@ -19,6 +28,8 @@ beforeAll(async () => {
 afterAll(async () => {
   await keyturn?.stop()
   await slapd?.stop()
+  await hook?.[Symbol.asyncDispose]()
+  await rm(work, { recursive: true, force: true })
 })
 
 /** A write that has nothing to say. */
@@ -304,7 +315,23 @@ describe('names', () => {
 test('ten rotations asked for at once are one rotation and ten times 204', async () => {
   await done('POST', 'ldap/static-role/ten', account())
   const before = (await keyturn.call('GET', 'ldap/static-cred/ten')).body.data
-  const answers = await Promise.all(Array.from({ length: 10 }, () => keyturn.call('POST', 'ldap/rotate-role/ten')))
+  // The directory is held until the audit log says that all ten have come.
+  const held = Promise.withResolvers<void>()
+  hook.handler = async (operation): Promise<HookAnswer> => {
+    if (operation.type === 'MODIFY') await held.promise
+    return 'CONTINUE'
+  }
+  const asked = Promise.all(Array.from({ length: 10 }, () => keyturn.call('POST', 'ldap/rotate-role/ten')))
+  try {
+    const come = () =>
+      readFileSync(path.join(keyturn.dataDir, 'audit.log'), 'utf8').split('"path":"ldap/rotate-role/ten"').length - 1
+    await expect.poll(come, { timeout: 20_000 }).toBe(10)
+    await keyturn.call('GET', 'sys/mounts')
+  } finally {
+    held.resolve()
+    hook.handler = () => 'CONTINUE'
+  }
+  const answers = await asked
   expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(204))
   const after = (await keyturn.call('GET', 'ldap/static-cred/ten')).body.data
   expect(after).toMatchObject({ credential_version: before.credential_version + 1, last_password: before.password })
