@@ -121,6 +121,10 @@ export function ofLane<T>(clients: readonly T[], lane: number): T {
   return client
 }
 
+export function median(values: readonly number[]): number {
+  return [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0
+}
+
 /** CPU time a process has used so far. */
 export async function cpuMs(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8')

@@ -10,7 +10,7 @@ import { accessorKind, dueOf, tokenKind } from '../src/engine/token/token-record
 import { systemClock } from '../src/lib/clock.ts'
 import { type Keyturn, startKeyturn } from '../test/support/keyturn.ts'
 import { type Slapd, startSlapd } from '../test/support/slapd.ts'
-import { connect, loadOver, rssMb, until } from './load.ts'
+import { connect, loadOver, median, rssMb, until } from './load.ts'
 import type { Report } from './report.ts'
 import { configureEngine, startServer, withDirectory, withServer } from './servers.ts'
 
@@ -55,8 +55,7 @@ async function restarts(report: Report, keyturn: Keyturn, what: string): Promise
     await keyturn.again()
     times.push(performance.now() - startMs)
   }
-  const median = times.sort((a, b) => a - b)[Math.floor(TIMES / 2)] ?? 0
-  report.add(`start with ${what}, median of ${TIMES}`, median, 'ms')
+  report.add(`start with ${what}, median of ${TIMES}`, median(times), 'ms')
   await sleep(1_000)
   report.add(`RSS of the server, started with ${what}`, await rssMb(keyturn.pid), 'MB')
 }
@@ -92,7 +91,7 @@ async function fillWithTokens({ dataDir }: Keyturn): Promise<void> {
         renewable: true,
         isController: false,
       }
-      const key = `bench${from + i}`.padEnd(64, '0')
+      const key = String(from + i).padStart(64, '0')
       return [
         put(tokenKind, key, record, { expected: 0, ...dueOf(record) }),
         put(accessorKind, accessor, { key }, { expected: 0 }),
