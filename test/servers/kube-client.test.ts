@@ -184,7 +184,7 @@ describe('calls', () => {
       })
     const create = clientOf(endpoint).create(SECRETS, 'ns', one)
     await expect(create).rejects.toMatchObject({
-      kind: 'denied',
+      kind: 'unavailable',
       causes: ['NamespaceTerminating'],
       statusReason: 'Forbidden',
     })
@@ -247,7 +247,7 @@ describe('in a pod', () => {
       'Bearer second',
     ])
     accepted = 'third'
-    await expect(client.get(CONFIG_MAPS, ref)).rejects.toMatchObject({ status: 401, kind: 'denied' })
+    await expect(client.get(CONFIG_MAPS, ref)).rejects.toMatchObject({ status: 401, kind: 'unavailable' })
   })
 
   test('a new token is taken up before the old one is refused', async () => {
