@@ -122,6 +122,8 @@ export interface RouteDefinition<F> {
   readonly sameName?: (name: string) => string
   /** Served without a token. */
   readonly unauthenticated?: boolean
+  /** Tells only how the server is, and goes without audit lines. */
+  readonly isProbe?: boolean
   /** Needs the `sudo` capability besides. */
   readonly sudo?: boolean
   readonly read?: Handler<F>

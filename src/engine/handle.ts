@@ -37,7 +37,8 @@ export function createDoor(deps: HandleDeps): EngineDoor {
       const live = identified instanceof Error ? undefined : identified.live
       const caller = identified instanceof Error ? undefined : identified.caller
       const fields = place?.match?.route.body?.names ?? []
-      await deps.audit.request(request, caller, { mountType: place?.mount.type ?? '', fields }, deps.clock.now())
+      const audit = place?.match?.route.isProbe ? UNAUDITED : deps.audit
+      await audit.request(request, caller, { mountType: place?.mount.type ?? '', fields }, deps.clock.now())
       let answer: EngineAnswer
       try {
         if (identified instanceof Error) throw identified
@@ -50,15 +51,21 @@ export function createDoor(deps: HandleDeps): EngineDoor {
           error instanceof AppError
             ? { kind: error.kind, message: error.message }
             : { kind: 'internal', message: 'internal error' }
-        await deps.audit.response(request, caller, { error: told }, deps.clock.now())
+        await audit.response(request, caller, { error: told }, deps.clock.now())
         throw error
       } finally {
         if (live) await deps.tokens.spent(live)
       }
-      await deps.audit.response(request, caller, { answer }, deps.clock.now())
+      await audit.response(request, caller, { answer }, deps.clock.now())
       return answer
     },
   }
+}
+
+/** For probes: an audit log that cannot be written must not have the server restarted that says so. */
+const UNAUDITED: Pick<Audit, 'request' | 'response'> = {
+  request: async () => undefined,
+  response: async () => undefined,
 }
 
 interface Identified {

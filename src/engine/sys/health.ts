@@ -52,9 +52,20 @@ export function healthRoutes(deps: {
     route({
       pattern: 'health',
       unauthenticated: true,
+      isProbe: true,
       read: async () => ({ shape: 'raw', data: health(), health: 'active' }),
     }),
-    route({ pattern: 'seal-status', unauthenticated: true, read: async () => ({ shape: 'raw', data: sealStatus }) }),
-    route({ pattern: 'leader', unauthenticated: true, read: async () => ({ shape: 'raw', data: leader }) }),
+    route({
+      pattern: 'seal-status',
+      unauthenticated: true,
+      isProbe: true,
+      read: async () => ({ shape: 'raw', data: sealStatus }),
+    }),
+    route({
+      pattern: 'leader',
+      unauthenticated: true,
+      isProbe: true,
+      read: async () => ({ shape: 'raw', data: leader }),
+    }),
   ]
 }
