@@ -564,7 +564,7 @@ describe.skipIf(!cluster || !slapdAvailable())('the operator', () => {
     }
     const unused = granted.filter((one) => !used.has(one))
     console.log(`measured: rights granted ${granted.length}, not used in this file: ${unused.join(', ') || 'none'}`)
-    // Both need luck or time: a repeated event is counted on the first after a minute (shown in runtime.test.ts), and a namespace is asked for
+    // Both need luck or time: a repeated event is counted on the first after a minute, and a namespace is asked for
     // only where an object in it is seen before the watch has brought the namespace.
     const rare = ['* patch events.k8s.io/events', '* get /namespaces']
     expect(unused.filter((one) => !rare.includes(one))).toEqual([])
