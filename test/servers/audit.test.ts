@@ -90,10 +90,15 @@ describe('with a disk of its own', () => {
     await rm(directory, { recursive: true, force: true })
   })
 
+  /** Leaves no octet: neither a new page nor the rest of the log's last one (which gets line ends). */
   function fill(): void {
-    for (const size of [65_536, 4096, 256, 16, 1])
+    for (const [file, octets] of [
+      [ballast, Buffer.alloc(65_536)],
+      [ballast, Buffer.alloc(1)],
+      [log, Buffer.from('\n')],
+    ] as const)
       try {
-        for (;;) appendFileSync(ballast, Buffer.alloc(size))
+        for (;;) appendFileSync(file, octets)
       } catch (error) {
         if (!(error instanceof Error && 'code' in error && error.code === 'ENOSPC')) throw error
       }
