@@ -5,7 +5,7 @@ import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Keyturn, startKeyturn } from '../support/keyturn.ts'
-import { type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
+import { binds, type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
 
 // The audit log: two lines a request, a line a rotation, and no request without its line.
 
@@ -144,6 +144,7 @@ describe('with a disk of its own', () => {
   test('a full disk refuses every request before anything is done; with space all goes on, and no rotation is missing', async () => {
     const created = await keyturn.call('POST', 'ldap/static-role/full', { username: 'lib-1', rotation_period: 5 })
     expect(created.status, created.text).toBe(204)
+    const { dn, password } = (await keyturn.call('GET', 'ldap/static-cred/full')).body.data
     fill()
     const refused = await Promise.all([
       keyturn.call('POST', 'sys/policies/acl/never', { policy: 'path "a" { capabilities = ["read"] }' }),
@@ -161,7 +162,8 @@ describe('with a disk of its own', () => {
     expect((await keyturn.call('GET', 'sys/health', undefined, { token: null })).status).toBe(200)
     // Rotations go on: a password that is not turned is no safer.
     const lines = readFileSync(log, 'utf8').length
-    await until('a rotation while the disk is full', () => /worker.*rotation-records/.test(keyturn.output))
+    await until('a rotation while the disk is full', async () => !(await binds(slapd, dn, password)))
+    await until('its record is refused', () => /worker.*rotation-records/.test(keyturn.output))
     expect(readFileSync(log, 'utf8').length - lines).toBeLessThan(4096)
     rmSync(ballast)
     await until('requests are served again', async () => (await keyturn.call('GET', 'ldap/config')).status === 200)
