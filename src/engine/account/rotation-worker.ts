@@ -127,9 +127,9 @@ class Rotation<T> implements RotationWorker {
       most: number,
       usableUntilMs = usableMs,
     ) => {
-      const records = most > 0 ? await store.claim(hosts.recordKind, queue, { ...from, limit: most }) : []
-      lane.waiting.push(...records.map(({ key }) => ({ key, why, usableUntilMs })))
-      return records.length
+      const keys = most > 0 ? await store.claimKeys(hosts.recordKind, queue, { ...from, limit: most }) : []
+      lane.waiting.push(...keys.map((key) => ({ key, why, usableUntilMs })))
+      return keys.length
     }
     if (!lane.isRecovered) {
       // All that is due before the horizon is claimed to the horizon itself, so nothing is taken twice; a turn's end gives its record a due

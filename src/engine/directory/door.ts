@@ -1,5 +1,6 @@
 import { createHash, createHmac } from 'node:crypto'
 import type { Clock } from '../../lib/clock.ts'
+import { derived } from '../../lib/derived.ts'
 import { invalid } from '../../lib/errors.ts'
 import type { Random } from '../../lib/random.ts'
 import { openSocket } from './connect.ts'
@@ -21,6 +22,15 @@ export interface DoorLimits {
 
 const ROOT = { base: '', scope: 'base', filter: present('objectClass'), attributes: ['1.1'], sizeLimit: 1 } as const
 
+/** Two settings that reach a directory in the same way have the same. */
+const fingerprint = derived((settings: DirectorySettings): string => {
+  const { clientKey, ...rest } = settings
+  return createHash('sha256')
+    .update(JSON.stringify(rest))
+    .update(clientKey?.reveal() ?? '')
+    .digest('base64url')
+})
+
 export function createDirectoryDoor(deps: {
   readonly clock: Clock
   readonly random: Random
@@ -31,8 +41,9 @@ export function createDirectoryDoor(deps: {
   const pool = createPool({ clock: deps.clock, idleMs })
   // Keys of the pool must not tell passwords, not even to who reads the memory of the pool alone.
   const hashKey = deps.random.bytes(32)
-  const identityKey = ({ name, password }: BindIdentity) =>
-    createHmac('sha256', hashKey).update(`${name}\0${password.reveal()}`).digest('base64url')
+  const identityKey = derived(({ name, password }: BindIdentity) =>
+    createHmac('sha256', hashKey).update(`${name}\0${password.reveal()}`).digest('base64url'),
+  )
 
   /** Tries the servers in order; only one that cannot be reached makes way for the next. */
   async function atSomeServer<T>(
@@ -245,12 +256,4 @@ function watch(inner: Connection, isPooled: boolean): { connection: Connection; 
 
 function requireName({ name, password }: BindIdentity): void {
   if (name === '' && !password.isEmpty) throw invalid('a password without a name cannot be bound with')
-}
-
-function fingerprint(settings: DirectorySettings): string {
-  const { clientKey, ...rest } = settings
-  return createHash('sha256')
-    .update(JSON.stringify(rest))
-    .update(clientKey?.reveal() ?? '')
-    .digest('base64url')
 }

@@ -34,6 +34,28 @@ describe('store', () => {
     expect(claimed).toMatchObject({ key: 'a/b', overdueSince: due.at, due: { at: role.at } })
   })
 
+  it('remembers a document for as long as it has not changed, whoever changed it', async () => {
+    const driver = createMemoryDriver()
+    const [store, other] = [await openStore({ driver, seal, clock }), await openStore({ driver, seal, clock })]
+    expect(await store.readRemembered(Role, 'a')).toBeUndefined()
+    await store.commit([put(Role, 'a', role, { expected: 0 })])
+    const first = await store.readRemembered(Role, 'a')
+    expect(await store.readRemembered(Role, 'a')).toBe(first)
+    await other.commit([put(Role, 'a', { ...role, dn: 'cn=a' }, { expected: 'any' })])
+    expect((await store.readRemembered(Role, 'a'))?.value.dn).toBe('cn=a')
+    await other.commit([remove(Role, 'a', { expected: 'any' })])
+    expect(await store.readRemembered(Role, 'a')).toBeUndefined()
+  })
+
+  it('claims keys without opening what they hold', async () => {
+    const store = await open()
+    const due = { queue: 'rotation', at: new Date('2026-01-02T00:00:00Z') }
+    await store.commit(['a', 'b'].map((key) => put(Role, key, role, { expected: 0, due })))
+    const options = { now: due.at, until: role.at, limit: 9 }
+    expect(await store.claimKeys(Role, 'rotation', options)).toEqual(['a', 'b'])
+    expect(await store.claimKeys(Role, 'rotation', options)).toEqual([])
+  })
+
   it('publishes an event exactly when its commit happens', async () => {
     const store = await open()
     const event = publish({ type: 'rotate', mount: 'ldap/', path: 'static-role/a', data: { credential_version: 2 } })

@@ -5,6 +5,8 @@ import type { Barrier } from '../seal/barrier.ts'
 import type { DriverChange, DriverRecord, Due, Expected, StorageDriver } from './driver.ts'
 import { type EngineEvent, eventCodec, type NewEvent } from './event.ts'
 
+const MOST_REMEMBERED = 200
+
 /**
  * The engine's memory: small documents with a key, a version and at most one due time, sealed before they reach the driver.
  *
@@ -16,6 +18,8 @@ export class Store {
   readonly #barrier: Barrier
   readonly #clock: Clock
   readonly #listeners = new Set<() => void>()
+  /** The least recently read first. */
+  readonly #remembered = new Map<string, Stored<unknown>>()
 
   constructor(driver: StorageDriver, barrier: Barrier, clock: Clock) {
     this.#driver = driver
@@ -36,6 +40,22 @@ export class Store {
   ): Promise<Stored<T> | 'unchanged' | undefined> {
     if (known !== undefined && (await this.#driver.version(kind.prefix + key)) === known) return 'unchanged'
     return this.read(kind, key)
+  }
+
+  /**
+   * Like `read`, for the few records that nearly every request reads: the document is kept, opened and decoded, and given again while its
+   * version is the same. It must not be changed by who reads it.
+   */
+  async readRemembered<T>(kind: RecordKind<T>, key: string): Promise<Stored<T> | undefined> {
+    const known = this.#remembered.get(kind.prefix + key)
+    const found = await this.readUnless(kind, key, known?.version)
+    this.#remembered.delete(kind.prefix + key)
+    // What is kept under a kind's prefix was read as that kind.
+    const stored = found === 'unchanged' ? (known as Stored<T>) : found
+    if (stored) this.#remembered.set(kind.prefix + key, stored)
+    const oldest = this.#remembered.keys().next()
+    if (this.#remembered.size > MOST_REMEMBERED && !oldest.done) this.#remembered.delete(oldest.value)
+    return stored
   }
 
   /** Calls back after each commit that published events, until the returned function is called. */
@@ -115,6 +135,16 @@ export class Store {
   ): Promise<(Stored<T> & { overdueSince: Date })[]> {
     const records = await this.#driver.claim(queue, options)
     return records.map((record) => ({ ...this.#open(kind, record), overdueSince: record.overdueSince }))
+  }
+
+  /** Claims records without opening them; returns their keys. */
+  async claimKeys(
+    kind: { readonly prefix: string },
+    queue: string,
+    options: { now: Date; until: Date; limit: number },
+  ): Promise<string[]> {
+    const records = await this.#driver.claim(queue, options)
+    return records.map(({ key }) => key.slice(kind.prefix.length))
   }
 
   nextDue(queue: string): Promise<Date | undefined> {

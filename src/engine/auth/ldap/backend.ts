@@ -33,9 +33,9 @@ function lockoutSweeper({ store, clock }: LdapAuthDeps): Worker {
     async tick() {
       const now = clock.now()
       const until = new Date(now.getTime() + SWEEP_MS)
-      const over = await store.claim(lockoutKind, LOCKOUT_QUEUE, { now, until, limit: 500 })
+      const over = await store.claimKeys(lockoutKind, LOCKOUT_QUEUE, { now, until, limit: 500 })
       if (over.length === 0) return SWEEP_MS
-      await store.commit(over.map(({ key }) => remove(lockoutKind, key, { expected: 'any' })))
+      await store.commit(over.map((key) => remove(lockoutKind, key, { expected: 'any' })))
       return 0
     },
   }

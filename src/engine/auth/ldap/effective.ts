@@ -1,3 +1,4 @@
+import { derived } from '../../../lib/derived.ts'
 import { Secret } from '../../../lib/secret.ts'
 import { CONNECTION_DEFAULTS } from '../../../schema/ldap-connection.ts'
 import type { TokenSettings } from '../../backend.ts'
@@ -30,7 +31,7 @@ export interface Effective {
 
 export const ANONYMOUS: BindIdentity = { name: '', password: new Secret('') }
 
-export function effective(config: LdapAuthConfig): Effective {
+export const effective = derived((config: LdapAuthConfig): Effective => {
   const password = config.bindPassword
   const bindDN = config.bindDN ?? ''
   return {
@@ -63,7 +64,7 @@ export function effective(config: LdapAuthConfig): Effective {
       type: 'service',
     },
   }
-}
+})
 
 /** Names of mapped groups and users, as keys: lower-cased unless the mount tells them apart by case. */
 export function nameKey(name: string, config: Pick<Effective, 'caseSensitiveNames'>): string {

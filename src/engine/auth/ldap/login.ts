@@ -134,7 +134,7 @@ export async function renewLdapLogin(
 }
 
 async function requireConfig({ store }: LdapAuthDeps, mount: Mount): Promise<Effective> {
-  const config = (await store.read(configKind, mount.id))?.value
+  const config = (await store.readRemembered(configKind, mount.id))?.value
   if (!config) throw invalid('the LDAP login method is not configured: write config first')
   const now = effective(config)
   if (!now.service && !now.discoverDN && now.upnDomain === '' && now.userDN === '')

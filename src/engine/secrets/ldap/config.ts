@@ -89,7 +89,7 @@ async function deleteConfig(
 
 /** The configuration of a mount. Throws `invalid` when there is none. */
 export async function requireConfig(store: Store, mountId: string): Promise<Stored<EngineConfig>> {
-  const stored = await store.read(configKind, mountId)
+  const stored = await store.readRemembered(configKind, mountId)
   if (!stored) throw invalid('the mount is not configured: write its config first', { reason: 'not-configured' })
   return stored
 }

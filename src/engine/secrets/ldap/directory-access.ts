@@ -1,10 +1,11 @@
+import { derived } from '../../../lib/derived.ts'
 import type { LoadedAccount } from '../../account/host.ts'
 import { connectionSettings } from '../../connection/connection.ts'
 import type { BindIdentity, DirectorySettings } from '../../directory/directory.ts'
 import type { EngineConfig, StaticRoleRecord } from './records.ts'
 
 /** How to reach the directory of a mount. When both timeouts are set the smaller one serves for both (SPECIFICATION 2.3). */
-export function directorySettings(config: EngineConfig): DirectorySettings {
+export const directorySettings = derived((config: EngineConfig): DirectorySettings => {
   const { connectionTimeout: connection = 0, requestTimeout: request = 0 } = config
   const smaller = connection > 0 && request > 0 ? Math.min(connection, request) : 0
   return {
@@ -13,12 +14,15 @@ export function directorySettings(config: EngineConfig): DirectorySettings {
     dereferenceAliases: 'never',
     maxPageSize: 0,
   }
-}
+})
 
 /** As whom the mount works in its directory. */
-export function bindIdentity({ bindDN, bindPassword, upnDomain }: EngineConfig): BindIdentity {
-  return { name: upnDomain && !bindDN.includes('=') ? withDomain(bindDN, upnDomain) : bindDN, password: bindPassword }
-}
+export const bindIdentity = derived(
+  ({ bindDN, bindPassword, upnDomain }: EngineConfig): BindIdentity => ({
+    name: upnDomain && !bindDN.includes('=') ? withDomain(bindDN, upnDomain) : bindDN,
+    password: bindPassword,
+  }),
+)
 
 /** Where the account of a role is. */
 export function accountTarget(
