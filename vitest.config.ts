@@ -11,7 +11,8 @@ export default defineConfig({
           include: ['test/servers/**/*.test.ts'],
           testTimeout: 60_000,
           hookTimeout: 60_000,
-          globalSetup: [],
+          // They wait for servers more than they compute.
+          maxWorkers: 2,
         },
       },
       {

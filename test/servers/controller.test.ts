@@ -277,7 +277,7 @@ describe.skipIf(!slapdAvailable())('controller over manifests', () => {
     await putSamples()
     await eventually(() => expect(condition(APP, 'SecretSynced')).toBe('False NotOwned'))
     expect(await secret('password')).toBe('theirs')
-    await rm(path.join(home, 's/demo/app-login'), { recursive: true })
+    await rm(path.join(home, 's/demo/app-login'), { recursive: true, maxRetries: 20, retryDelay: 10 })
     await edit('20-static-role.yaml', (text) =>
       text.replace(
         '  namespace: demo\n',
@@ -288,7 +288,7 @@ describe.skipIf(!slapdAvailable())('controller over manifests', () => {
     const password = await secret('password')
     await unlink(path.join(home, 's/demo/app-login/password'))
     await eventually(async () => expect(await secret('password')).toBe(password))
-    await rm(path.join(home, 's/demo/app-login'), { recursive: true })
+    await rm(path.join(home, 's/demo/app-login'), { recursive: true, maxRetries: 20, retryDelay: 10 })
     await eventually(async () => expect(await secret('password')).toBe(password))
     expect(status(APP).credentialVersion).toBe(1)
   }, 90_000)

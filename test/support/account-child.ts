@@ -80,4 +80,6 @@ switch (act) {
     for (;;) await turner.turn(host, 'manual', never)
   default:
 }
+// What was begun ends first.
+await turner[Symbol.asyncDispose]()
 process.exit(0)
