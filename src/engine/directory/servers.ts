@@ -1,6 +1,7 @@
 import { backoffMs } from '../../lib/backoff.ts'
 import type { Clock } from '../../lib/clock.ts'
 import type { Random } from '../../lib/random.ts'
+import { waitInLine } from '../../lib/waiting-line.ts'
 
 /**
  * Remembers which servers could not be reached, and how much each is asked at once. Servers are tried in the configured order; one that is
@@ -63,7 +64,7 @@ export function createServers({ clock, random }: { readonly clock: Clock; readon
       const gate = gates.get(key) ?? { inside: 0, waiting: [] }
       gates.set(key, gate)
       if (gate.inside < limit) gate.inside += 1
-      else await turn(gate, signal)
+      else await waitInLine(gate.waiting, signal)
       let left = false
       return () => {
         if (!left) leave(key, gate)
@@ -71,20 +72,4 @@ export function createServers({ clock, random }: { readonly clock: Clock; readon
       }
     },
   }
-}
-
-function turn(gate: Gate, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(signal.reason)
-    const go = () => {
-      signal.removeEventListener('abort', abort)
-      resolve()
-    }
-    const abort = () => {
-      gate.waiting.splice(gate.waiting.indexOf(go), 1)
-      reject(signal.reason)
-    }
-    gate.waiting.push(go)
-    signal.addEventListener('abort', abort, { once: true })
-  })
 }

@@ -1,3 +1,4 @@
+import { waitInLine } from '../../../lib/waiting-line.ts'
 /**
  * How many attempts under one name may be under way at once: as many as may still fail. Who asks for more waits until one has ended and
  * been counted; names do not wait for each other.
@@ -62,25 +63,8 @@ export function createAttempts(): Attempts {
         }
         line.inside -= 1
         // Alone by now: nobody is left to wait for.
-        if (line.inside > 0) await turn(line, signal)
+        if (line.inside > 0) await waitInLine(line.waiting, signal)
       }
     },
   }
-}
-
-function turn(line: Line, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(signal.reason)
-    const go = () => {
-      signal.removeEventListener('abort', abort)
-      resolve()
-    }
-    const abort = () => {
-      const at = line.waiting.indexOf(go)
-      if (at >= 0) line.waiting.splice(at, 1)
-      reject(signal.reason)
-    }
-    line.waiting.push(go)
-    signal.addEventListener('abort', abort, { once: true })
-  })
 }
