@@ -3,14 +3,14 @@
 #
 # BASE   the Debian image to stand on (default debian:bookworm-slim). Where it cannot be pulled, or with BASE=debootstrap, the base is made
 #        from Debian's packages once and kept in ${XDG_CACHE_HOME:-~/.cache}/keyturn-e2e; remove that file to have newer packages.
-# MIRROR the Debian mirror for it (default $(the mirror of this machine))
+# MIRROR the Debian mirror for it (default: the one that this machine's apt uses)
 # With Docker, "docker build ." does the same.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/keyturn-e2e
 base=${BASE:-debian:bookworm-slim}
-mirror=${MIRROR:-$(the mirror of this machine)}
 suite=bookworm
+mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' | sed -n "s,/* $suite\$,,p" | head -n 1)}
 version=$(sed -n 's/^  "version": "\(.*\)",$/\1/p' "$root/package.json")
 tag=keyturn:$version
 output=
