@@ -37,6 +37,7 @@ make_rootfs() { # FILE
   work=$(mktemp -d "${TMPDIR:-/tmp}/kt-base.XXXXXX")
   # Debian's debootstrap mounts /proc in its target.
   trap 'umount -l "$work/rootfs/proc" 2>/dev/null || true; rm -rf "$work"' EXIT
+  [ -n "$mirror" ] || { echo "keyturn: run apt-get update first, or name a Debian mirror in MIRROR" >&2; return 1; }
   echo "keyturn: making a Debian base with debootstrap, once; this takes a minute" >&2
   debootstrap --variant=minbase --include=ca-certificates,libatomic1,libstdc++6 "$suite" "$work/rootfs" "$mirror" >"$work/log" 2>&1 || {
     tail -n 5 "$work/log" >&2
