@@ -3,6 +3,7 @@ import { requireAttribute, requireRotation, requireTls, requireUrls } from '../.
 import { normalizePolicies, requireTokenFields } from '../../../schema/token-fields.ts'
 import type { DirectoryGuard } from '../../account/guard.ts'
 import { type Call, type Route, route } from '../../backend.ts'
+import { isSameConnection, type MountConnection } from '../../connection/connection.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
 import { parseFilter } from '../../directory/filter.ts'
 import type { Values } from '../../request.ts'
@@ -10,7 +11,7 @@ import { retryConflicts } from '../../storage/retry.ts'
 import { publish, put, type Store } from '../../storage/store.ts'
 import { requireWritable } from '../../tenancy/owner.ts'
 import { requireCidrs } from '../../token/cidr.ts'
-import { effective } from './effective.ts'
+import { ANONYMOUS, effective } from './effective.ts'
 import { renderFilter, requirePlaces } from './filter-template.ts'
 import { type ConfigFields, configBody, configKind, type LdapAuthConfig } from './records.ts'
 
@@ -50,12 +51,18 @@ export function configRoutes(deps: {
               ...(after.owner && { owner: after.owner }),
             }),
           ])
+          if (found && isSameConnection(connectionOf(before), connectionOf(after))) return undefined
           door.forget(effective(before).settings)
           await guard.reset(mount.id)
           return undefined
         }),
     }),
   ]
+}
+
+function connectionOf(config: LdapAuthConfig): MountConnection {
+  const { settings, service } = effective(config)
+  return { settings, identity: service ?? ANONYMOUS }
 }
 
 /** The supplied fields as they are stored. */
