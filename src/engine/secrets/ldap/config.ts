@@ -21,8 +21,8 @@ import { configKind, type EngineConfig } from './records.ts'
  */
 export function configRoute(deps: {
   readonly store: Store
-  /** Called after every change, with what the configuration was. */
-  readonly changed: (mountId: string, before: EngineConfig | undefined) => Promise<void>
+  /** Called after every change, with what the configuration was and is. */
+  readonly changed: (mountId: string, change: { before?: EngineConfig; after?: EngineConfig }) => Promise<void>
 }): Route {
   const { store } = deps
   return route<LdapEngineConfig>({
@@ -34,9 +34,8 @@ export function configRoute(deps: {
       return stored && { shape: 'envelope', data: configValues(stored.value) }
     },
     async write(call) {
-      let stored: Stored<EngineConfig> | undefined
       for (;;) {
-        stored = await store.read(configKind, call.mount.id)
+        const stored = await store.read(configKind, call.mount.id)
         const config = merge(stored?.value, call)
         const event = { type: 'config-write', mount: call.mount.path, path: 'config' }
         const { owner } = config
@@ -45,17 +44,16 @@ export function configRoute(deps: {
             put(configKind, call.mount.id, config, { expected: stored?.version ?? 0 }),
             publish({ ...event, ...(owner !== undefined && { owner }) }),
           ])
-          break
+          await deps.changed(call.mount.id, { ...(stored && { before: stored.value }), after: config })
+          return undefined
         } catch (error) {
           if (!(error instanceof VersionConflict)) throw error
         }
       }
-      await deps.changed(call.mount.id, stored?.value)
-      return undefined
     },
     async delete(call) {
       const before = await deleteConfig(store, call)
-      if (before) await deps.changed(call.mount.id, before)
+      if (before) await deps.changed(call.mount.id, { before })
       return undefined
     },
   })
