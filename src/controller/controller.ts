@@ -13,6 +13,7 @@ import { LdapStaticRole } from '../schema/ldap-static-role.ts'
 import { engineAccess } from './access.ts'
 import { accessPolicyReconciler } from './access-policy.ts'
 import { ClaimIndex } from './claims.ts'
+import { DirectorySlots } from './directory-slots.ts'
 import { authNameOf, authReconciler } from './ldap-auth.ts'
 import { engineReconciler } from './ldap-engine.ts'
 import { groupMappingReconciler } from './ldap-group-mapping.ts'
@@ -46,10 +47,13 @@ export interface ControllerOptions {
 }
 
 const CENTRAL_NAMESPACE = 'keyturn-system'
+const WORKERS = 16
+/** Of them: calls of roles that wait for one directory, and for all. The others are there for whatever else is to be done. */
+const PLACES = { perEngine: 8, total: 12 }
 
 /** Runs until `signal` aborts; resolves after the last reconcile has ended. Throws when the source cannot be started. */
 export async function startController(options: ControllerOptions): Promise<void> {
-  const { source, sink, client, clock, random, log, signal, workers = 8 } = options
+  const { source, sink, client, clock, random, log, signal, workers = WORKERS } = options
   const centralNamespace = options.centralNamespace ?? CENTRAL_NAMESPACE
   const kinds = KINDS.map(({ kind }) => kind).filter((kind) => options.controllers?.includes(kind) ?? true)
   const queues = new Map(kinds.map((kind) => [kind, new WorkQueue({ clock, random })]))
@@ -77,6 +81,7 @@ export async function startController(options: ControllerOptions): Promise<void>
     enqueue,
     resolved,
     claims,
+    slots: new DirectorySlots(PLACES, enqueue),
     isResolved: (engine: string, namespace: string) => resolved.get(engine)?.has(namespace) ?? false,
   }
   const reconcilers: Readonly<Record<string, Reconcile>> = {

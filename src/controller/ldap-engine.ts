@@ -80,19 +80,19 @@ export function engineReconciler(
     async remove({ resource, spec, as, status }) {
       const { name } = resource.metadata
       const path = spec?.path ?? name
+      const users = rolesOf(name).length
+      if (users > 0) return no('Deleting', 'InUse', `${users} roles use this mount: delete them first.`)
       deps.resolved.delete(name)
-      enqueueRoles(name)
       if (spec?.deletionPolicy !== 'Delete') {
         if (status.mountAccessor !== undefined) await disown(path, as)
         return undefined
       }
-      const users = rolesOf(name)
-      const left = users.length > 0 ? users.length : (await engine.list(`${path}/static-role`, as)).length
+      const left = (await engine.list(`${path}/static-role`, as)).length
       if (left > 0)
         return no(
           'Deleting',
           'InUse',
-          `${left} roles use this mount: delete them first, or set deletionPolicy: Retain.`,
+          `${left} roles of the API use this mount: delete them first, or set deletionPolicy: Retain.`,
         )
       await engine.delete(`sys/mounts/${path}`, as)
       return undefined

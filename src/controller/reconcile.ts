@@ -7,6 +7,7 @@ import { readSpec } from '../schema/validate.ts'
 import { type As, type EngineAccess, isWorthRetrying, refusal } from './access.ts'
 import { no, type Statement, summarise, yes } from './conditions.ts'
 import type { Mac } from './mac.ts'
+import { echoOf, RECONCILE_REQUEST } from './requests.ts'
 import type { ReconcileResult } from './runtime/controller.ts'
 import { nextConditions } from './runtime/status.ts'
 import type { Resource, ResourceRef, Sink, Source } from './source/source.ts'
@@ -19,7 +20,6 @@ import type { Resource, ResourceRef, Sink, Source } from './source/source.ts'
 
 export const FINALIZER = 'keyturn.dev/engine'
 export const FORCE_DELETE = 'keyturn.dev/force-delete'
-export const RECONCILE_REQUEST = 'keyturn.dev/reconcile-requested-at'
 
 export interface ReconcilerDeps {
   readonly source: Source
@@ -52,17 +52,21 @@ export interface Context<Spec, Status> {
   readonly as: As
   /** Must be called before the first write to the engine. */
   readonly claim: () => Promise<void>
+  /** Writes fields of the status at once: that something is done, before it is done, where it must not be done twice. */
+  readonly record: (fields: Partial<Status>) => Promise<void>
 }
 
 export interface Reconciler<S extends z.ZodObject, T extends z.ZodObject> {
   readonly kind: Kind<S, T>
   /** Condition types in order; `Ready` repeats the first that fails. */
   readonly conditions: readonly string[]
-  /** `wait`: nothing can be said yet, and whoever ends the wait asks again; the status stays as it is. */
+  /** `wait`: nothing can be said yet, and whoever ends the wait asks again; the status stays as it is, and begins with all unknown. */
   apply(context: Context<z.output<S>, z.output<T>>): Promise<Outcome | 'wait'>
   /** Rids the engine of the object; a statement says why not yet. `spec` is undefined when it cannot be read. */
   remove(
-    context: Omit<Context<z.output<S>, z.output<T>>, 'spec' | 'claim'> & { readonly spec: z.output<S> | undefined },
+    context: Omit<Context<z.output<S>, z.output<T>>, 'spec' | 'claim' | 'record'> & {
+      readonly spec: z.output<S> | undefined
+    },
   ): Promise<Statement | undefined>
 }
 
@@ -92,8 +96,22 @@ export function reconcileWith<S extends z.ZodObject, T extends z.ZodObject>(
       ? invalidSpec(status, `the name ${resource.metadata.name} is taken`)
       : 'problems' in reading
         ? invalidSpec(status, reading.problems.join('; '))
-        : await apply({ resource, status, as, spec: reading.spec, claim: () => claim(resource) })
-    if (outcome === 'wait') return undefined
+        : await apply({
+            resource,
+            status,
+            as,
+            spec: reading.spec,
+            claim: () => claim(resource),
+            async record(fields) {
+              await sink.writeStatus(resource, { ...status, ...fields })
+              // What is written of the status later in this reconcile begins with it.
+              Object.assign(status, fields)
+            },
+          })
+    if (outcome === 'wait') {
+      if (!status.conditions) await write(resource, status, { statements: [], fields: kept(status) })
+      return undefined
+    }
     await write(resource, status, outcome)
     if (outcome.retry) throw outcome.retry
     return outcome.lookAgainAt ? { lookAgainAt: outcome.lookAgainAt } : undefined
@@ -121,14 +139,13 @@ export function reconcileWith<S extends z.ZodObject, T extends z.ZodObject>(
 
   async function write(resource: Resource, status: { conditions?: readonly Condition[] }, outcome: Outcome) {
     const { generation, annotations } = resource.metadata
+    const request = echoOf(annotations[RECONCILE_REQUEST])
     const expected = reconciler.conditions.filter((type) => !outcome.without?.includes(type))
     const stated = summarise(expected, outcome.statements)
     tellAccepted(resource, status.conditions ?? [], stated)
     await sink.writeStatus(resource, {
       ...defined(outcome.fields),
-      ...(annotations[RECONCILE_REQUEST] !== undefined && {
-        lastHandledReconcileRequest: annotations[RECONCILE_REQUEST],
-      }),
+      ...(request !== undefined && { lastHandledReconcileRequest: request }),
       observedGeneration: generation,
       conditions: nextConditions(status.conditions ?? [], stated, { generation, now: clock.now() }),
     })

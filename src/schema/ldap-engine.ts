@@ -44,7 +44,7 @@ const Spec = z.object({
   maxLeaseTTL: duration().exactOptional(),
   deletionPolicy: choice(['Retain', 'Delete'])
     .exactOptional()
-    .describe('Retain (default) leaves the mount when this object goes; Delete is refused while roles use it.'),
+    .describe('Retain (default) leaves the mount when this object goes. While roles use it, deletion waits.'),
   tenancy: list(TenancyEntry, { max: 64 })
     .exactOptional()
     .describe('Without an entry no namespace may use this mount.'),
