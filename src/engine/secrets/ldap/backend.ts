@@ -101,7 +101,7 @@ export function createLdapSecretsBackend(deps: {
   return {
     type: 'ldap',
     routes: [
-      configRoute({ store, changed }),
+      configRoute({ store, door, guard, changed }),
       staticRoleRoute({ store, door, guard, turner, clock, random, wake }),
       staticCredRoute({ store, clock, restored }),
       rotateRoleRoute({ store, random, turner, wake }),
