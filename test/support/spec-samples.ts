@@ -153,6 +153,18 @@ const engines: Sample[] = [
   ],
   ['tenancy for nobody', engine(tenant({ namespaces: {} })), 'names or selector is required'],
   ['tenancy by an empty selector', engine(tenant({ namespaces: { selector: {} } })), 'names or selector is required'],
+  [
+    'tenancy by a NotIn without values, which would be everybody',
+    engine(tenant({ namespaces: { selector: { matchExpressions: [{ key: 'team', operator: 'NotIn' }] } } })),
+    'In and NotIn need values',
+  ],
+  [
+    'tenancy by an Exists with values',
+    engine(
+      tenant({ namespaces: { selector: { matchExpressions: [{ key: 'a', operator: 'Exists', values: ['b'] }] } } }),
+    ),
+    'Exists and DoesNotExist take none',
+  ],
   ['tenancy without DNs', engine(tenant({ allowedDNs: [] })), 'allowedDNs'],
   ['tenancy with an empty DN', engine(tenant({ allowedDNs: [''] })), 'allowedDNs'],
   ['tenancy with a period of 4 s', engine(tenant({ minRotationPeriod: '4s' })), 'must be at least 5 seconds'],
