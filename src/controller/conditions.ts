@@ -40,6 +40,7 @@ const NEEDS_USER = new Set([
   'NotOwned',
   'Missing',
   'SecretNotFound',
+  'BindFailed',
 ])
 
 /**
