@@ -7,12 +7,13 @@ import { no, type Statement, yes } from './conditions.ts'
 import { templateProblem } from './output.ts'
 import { kept, type Outcome, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
 import { echoOf, ROTATE_REQUEST } from './requests.ts'
-import { removeOutput } from './secret-output.ts'
+import { releaseOutput } from './secret-output.ts'
 import type { Resource } from './source/source.ts'
 import { accountStatement, type EngineRole } from './static-role-decide.ts'
 import {
   type Ensured,
   ensureRole,
+  explained,
   findEngine,
   type RoleDeps,
   readRole,
@@ -59,22 +60,17 @@ export function staticRoleReconciler(
       }
     },
 
-    async remove({ resource, spec, status, as }) {
-      const { namespace = '' } = resource.metadata
+    async remove({ resource, spec, status, as, isForced }) {
+      const retain = isForced || spec?.deletionPolicy === 'Retain'
       if (status.engineMount !== undefined && status.engineRoleName !== undefined) {
         const place = { mount: status.engineMount, roleName: status.engineRoleName }
-        await release(pathOf(place), as, spec?.deletionPolicy === 'Retain')
-      } else if (spec) await releaseUnrecorded(resource, spec, as)
-      if (status.secret) {
-        const policy = spec?.output?.deletionPolicy ?? status.secret.deletionPolicy
-        const { deletionPolicy: _, ...secret } = status.secret
-        await removeOutput(deps, namespace, { ...secret, ...(policy && { deletionPolicy: policy }) })
-      }
+        await release(pathOf(place), as, retain)
+      } else if (spec) await releaseUnrecorded(resource, spec, as, retain)
       if (spec) {
         enqueueRivals(resource)
         enqueue({ kind: LdapEngine.kind, name: spec.engineRef.name }, { afterMs: 1000 })
       }
-      return undefined
+      return status.secret && releaseOutput(deps, resource, status.secret, spec?.output)
     },
   }
 
@@ -89,7 +85,8 @@ export function staticRoleReconciler(
     const rotated = await rotateOnRequest(context, place)
     const after = rotated.asked ? await readRole(engine, pathOf(place), context.as) : undefined
     const role = after ?? found
-    const about = accountStatement(role)
+    const failure = accountStatement(role)
+    const about = failure && (await explained(deps, context, failure))
     const outcome = await showRole(deps, context, place, role, rotated.failure)
     return {
       ...outcome,
@@ -160,11 +157,16 @@ export function staticRoleReconciler(
   }
 
   /** We died after the first write and before the status: the names follow from the spec. */
-  async function releaseUnrecorded(resource: Resource, spec: LdapStaticRoleSpec, as: RoleContext['as']): Promise<void> {
+  async function releaseUnrecorded(
+    resource: Resource,
+    spec: LdapStaticRoleSpec,
+    as: RoleContext['as'],
+    retain: boolean,
+  ): Promise<void> {
     const found = findEngine(source, spec.engineRef.name)
     if (!found) return
     const place = { mount: found.path, roleName: roleNameOf(resource, spec) }
-    await release(pathOf(place), as, spec.deletionPolicy === 'Retain')
+    await release(pathOf(place), as, retain)
   }
 
   function tell(resource: Resource, reason: string, note: string): void {

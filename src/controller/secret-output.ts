@@ -115,8 +115,34 @@ async function sync(
   return remembered(answer.uid)
 }
 
+/**
+ * Removes what we wrote for an object that is going; a statement says why that object must stay until it can be done. It need not where the
+ * cluster takes the Secret away with its owner, nor where we may not do it: whoever took the rights away has the Secret.
+ */
+export async function releaseOutput(
+  deps: Pick<ReconcilerDeps, 'sink'>,
+  resource: Resource,
+  written: WrittenSecret,
+  output: OutputSecret | undefined,
+): Promise<Statement | undefined> {
+  const { deletionPolicy: before, ...secret } = written
+  const deletionPolicy = output?.deletionPolicy ?? before
+  try {
+    await removeOutput(deps, resource.metadata.namespace ?? '', {
+      ...secret,
+      ...(deletionPolicy && { deletionPolicy }),
+    })
+    return undefined
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error
+    event(deps, resource, 'Warning', 'SecretNotRemoved', `the Secret ${written.name} is left behind: ${error.message}`)
+    const goesWithOwner = (written.mode ?? 'Create') === 'Create'
+    return goesWithOwner || error.reason === 'forbidden' ? undefined : no('Deleting', 'SecretNotRemoved', error.message)
+  }
+}
+
 /** Removes what we wrote, unless it shall stay. */
-export async function removeOutput(
+async function removeOutput(
   { sink }: Pick<ReconcilerDeps, 'sink'>,
   namespace: string,
   secret: WrittenSecret,

@@ -7,8 +7,9 @@ import { no, passed, type Statement } from './conditions.ts'
 import type { DirectorySlots } from './directory-slots.ts'
 import type { ReconcilerDeps } from './reconcile.ts'
 import type { Resource } from './source/source.ts'
-import { decideRole, type EngineRole, engineRole } from './static-role-decide.ts'
+import { adoptionChanges, decideRole, type EngineRole, engineRole } from './static-role-decide.ts'
 import type { RoleContext, RolePlace } from './static-role-show.ts'
+import { admits } from './tenancy.ts'
 
 /** What static roles need to know of each other and of their engine. */
 export interface RoleDeps {
@@ -45,7 +46,7 @@ export async function ensureRole(deps: ReconcilerDeps & RoleDeps, context: RoleC
       if (deps.claims.isBehindAnOlder(resource))
         return { statements: [no('Accepted', 'NameConflict', 'An older resource manages this account or role name.')] }
     }
-    const step = decideRole(spec, seen, as.owner ?? '')
+    const step = decideRole(spec, seen, as.owner ?? '', deps.isGone)
     if ('refuse' in step) return { statements: passed(step.refuse) }
     if (step.write === undefined && seen) {
       await claim()
@@ -58,10 +59,11 @@ export async function ensureRole(deps: ReconcilerDeps & RoleDeps, context: RoleC
     }
     await claim()
     const why = 'why' in step ? step.why : undefined
-    if (why === 'adopt') {
-      const period = seen ? seen.rotationPeriodMs / 1000 : 0
-      const note = `the role is taken over; rotation_period ${period} s becomes ${spec.rotationPeriod / 1000} s`
+    if (why === 'adopt' && seen) {
+      const note = `the role is taken over; ${adoptionChanges(seen, spec)}`
       sink.event(resource, { type: 'Normal', reason: 'Adopted', note, action: 'Reconcile' })
+      // Its resource went with no chance to let it go.
+      if (seen.owner !== '') await engine.write(path, { disown: true }, { ...as, owner: seen.owner })
     }
     const write = () => engine.write(path, step.write ?? {}, as)
     // A new period asks no directory.
@@ -79,7 +81,9 @@ export async function ensureRole(deps: ReconcilerDeps & RoleDeps, context: RoleC
     if (error instanceof AppError && (error.kind === 'not-found' || error.reason === 'not-configured'))
       return engineNotReady(source, spec.engineRef.name)
     const { statement, retry } = statementFor(error)
-    return { statements: passed(statement), ...(retry && { retry }) }
+    // It may be the directory: the engine's object tells of that.
+    if (retry?.reason !== undefined) enqueue({ kind: LdapEngine.kind, name: spec.engineRef.name }, { afterMs: 500 })
+    return { statements: passed(await explained(deps, context, statement)), ...(retry && { retry }) }
   }
 }
 
@@ -112,6 +116,22 @@ export async function readRole(
 ): Promise<EngineRole | undefined> {
   const answer = await engine.read(path, as)
   return answer && engineRole(answer)
+}
+
+/** What is not permitted because no entry is for the namespace is told as that; of the rest the engine tells a tenant as little as it may. */
+export async function explained(
+  { source }: Pick<ReconcilerDeps, 'source'>,
+  { resource, spec }: Pick<RoleContext, 'resource' | 'spec'>,
+  statement: Statement,
+): Promise<Statement> {
+  if (statement.reason !== 'TargetNotPermitted') return statement
+  const { name } = spec.engineRef
+  const reading = readSpec(LdapEngine, source.get({ kind: LdapEngine.kind, name })?.spec)
+  const { namespace = '' } = resource.metadata
+  const labels = (await source.namespaceLabels(namespace)) ?? {}
+  if (!('spec' in reading) || admits(reading.spec as LdapEngineSpec, 'StaticRole', namespace, labels)) return statement
+  const message = `No tenancy entry of the LdapEngine ${name} lets the namespace ${namespace} have static roles.`
+  return no('Accepted', 'NamespaceNotAllowed', message)
 }
 
 /** Waits in silence while the engine is being set up (it wakes its roles); says so when the engine says that it cannot. */

@@ -21,6 +21,7 @@ import type { Slapd } from './slapd.ts'
 export const SAMPLES = path.resolve(import.meta.dirname, '../../config/samples')
 export const APP: ResourceRef = { kind: 'LdapStaticRole', namespace: 'demo', name: 'app' }
 export const CORP: ResourceRef = { kind: 'LdapEngine', name: 'corp' }
+export const PEOPLE: ResourceRef = { kind: 'LdapAuth', name: 'people' }
 /** The account of `APP`. */
 export const APP_DN = 'uid=static-1,ou=services,dc=example,dc=test'
 
@@ -32,6 +33,8 @@ export interface ControllerWorld extends AsyncDisposable {
   readonly store: Store
   readonly source: Source
   readonly root: Client
+  /** The client of the controller. */
+  readonly client: Client
   /** What the cluster refuses: the calls of the sink that throw, and what. */
   readonly faults: Map<keyof Sink, unknown>
   /** How often that call was refused so far. */
@@ -97,6 +100,7 @@ export async function startControllerWorld(slapd: Slapd): Promise<ControllerWorl
     engine,
     store,
     root,
+    client,
     faults,
     refusals: (call) => refused.filter((one) => one === call).length,
     get source() {
