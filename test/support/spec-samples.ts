@@ -92,6 +92,20 @@ const roleChanges: Sample[] = [
   ['skipImportRotation added', role({ skipImportRotation: true }), 'skipImportRotation cannot', role()],
   ['output added', role({ output: { name: 'x' } }), undefined, role()],
   ['output renamed', role({ output: { name: 'y' } }), 'name cannot be changed', role({ output: { name: 'x' } })],
+  [
+    'a label whose value is none',
+    role({ output: { labels: { team: 'not a label' } } }),
+    'the value of a label may hold letters',
+  ],
+  [
+    'labels and annotations with prefixes',
+    role({ output: { labels: { 'a.b/c_d': '' }, annotations: { 'x.y/Z': '{}' } } }),
+  ],
+  [
+    'an annotation whose name is none',
+    role({ output: { annotations: { 'a b': 'c' } } }),
+    'must be named as Kubernetes has it',
+  ],
   ['output type added', role({ output: { type: 'Opaque' } }), 'type cannot be changed', role({ output: {} })],
 ].map(sampleOf('LdapStaticRole'))
 
