@@ -52,20 +52,17 @@ export async function ensureRole(deps: ReconcilerDeps & RoleDeps, context: RoleC
       await claim()
       return { role: seen, place }
     }
-    // The table must know the tenant's namespace before the engine is asked on its behalf.
-    if (!deps.isResolved(spec.engineRef.name, namespace)) {
+    // The table must know the tenant's namespace before the engine is asked on its behalf. That of an engine that is going stays as it is.
+    if (!found.isGoing && !deps.isResolved(spec.engineRef.name, namespace)) {
       enqueue({ kind: LdapEngine.kind, name: spec.engineRef.name })
       return engineNotReady(source, spec.engineRef.name)
     }
     await claim()
     const why = 'why' in step ? step.why : undefined
-    if (why === 'adopt' && seen) {
-      const note = `the role is taken over; ${adoptionChanges(seen, spec)}`
-      sink.event(resource, { type: 'Normal', reason: 'Adopted', note, action: 'Reconcile' })
-      // Its resource went with no chance to let it go.
-      if (seen.owner !== '') await engine.write(path, { disown: true }, { ...as, owner: seen.owner })
+    const write = async () => {
+      if (why === 'adopt' && seen) await takeOver(seen)
+      await engine.write(path, step.write ?? {}, as)
     }
-    const write = () => engine.write(path, step.write ?? {}, as)
     // A new period asks no directory.
     if (why === 'update') await write()
     else if ((await deps.slots.run(spec.engineRef.name, refTo(resource), write)) === 'busy') return 'wait'
@@ -84,6 +81,13 @@ export async function ensureRole(deps: ReconcilerDeps & RoleDeps, context: RoleC
     // It may be the directory: the engine's object tells of that.
     if (retry?.reason !== undefined) enqueue({ kind: LdapEngine.kind, name: spec.engineRef.name }, { afterMs: 500 })
     return { statements: passed(await explained(deps, context, statement)), ...(retry && { retry }) }
+  }
+
+  async function takeOver(seen: EngineRole): Promise<void> {
+    const note = `the role is taken over; ${adoptionChanges(seen, spec)}`
+    sink.event(resource, { type: 'Normal', reason: 'Adopted', note, action: 'Reconcile' })
+    // Its resource went with no chance to let it go.
+    if (seen.owner !== '') await engine.write(path, { disown: true }, { ...as, owner: seen.owner })
   }
 }
 
