@@ -283,13 +283,14 @@ describe.skipIf(!slapdAvailable())('controller over manifests', () => {
   test('a restart writes nothing, and notices what vanished meanwhile', async () => {
     await world.putSamples()
     await world.ready(APP)
+    // What is seen in memory is written to its file a moment later.
+    await world.end()
     const file = path.join(home, 's/.keyturn/LdapStaticRole/demo/app.json')
     const before = {
       status: await stat(file),
       secret: await readFile(path.join(home, 's/demo/app-login/..keyturn.json'), 'utf8'),
     }
     const config = (await root.read('sys/events'))?.data?.['last']
-    await world.end()
     await world.start()
     await world.ready(APP)
     // Something that comes after whatever a restart does by itself.
