@@ -8,14 +8,14 @@ import { createRestoredWorker } from '../../account/restored-worker.ts'
 import { createRotationWorker, type RotationHosts } from '../../account/rotation-worker.ts'
 import type { AccountTurner } from '../../account/turn.ts'
 import type { Backend, Mount } from '../../backend.ts'
-import { isSameConnection, type MountConnection } from '../../connection/connection.ts'
+import { isSameConnection } from '../../connection/connection.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
 import { VersionConflict } from '../../storage/driver.ts'
 import { type RestoreMark, readRestoreMark } from '../../storage/restore-mark.ts'
 import { put, type RecordKind, remove, type Store, type Stored } from '../../storage/store.ts'
 import { forgetTenancy } from '../../tenancy/table.ts'
 import { configRoute } from './config.ts'
-import { bindIdentity, directorySettings } from './directory-access.ts'
+import { directorySettings, mountConnection } from './directory-access.ts'
 import { releaseIdentities } from './managed-account.ts'
 import {
   accountKind,
@@ -74,7 +74,7 @@ export function createLdapSecretsBackend(deps: {
 
   /** A new configuration is a new chance: what failed is tried at once, and where it connects in another way that is made anew. */
   const changed = async (mountId: string, { before, after }: Change): Promise<void> => {
-    if (!before || !after || !isSameConnection(connectionOf(before), connectionOf(after))) {
+    if (!before || !after || !isSameConnection(mountConnection(before), mountConnection(after))) {
       if (before) door.forget(directorySettings(before))
       await guard.reset(mountId)
     }
@@ -105,7 +105,7 @@ export function createLdapSecretsBackend(deps: {
   return {
     type: 'ldap',
     routes: [
-      configRoute({ store, changed }),
+      configRoute({ store, door, guard, changed }),
       staticRoleRoute({ store, door, guard, turner, clock, random, wake }),
       staticCredRoute({ store, clock, restored }),
       rotateRoleRoute({ store, clock, random, turner, wake }),
@@ -131,10 +131,6 @@ const LONGEST_WAIT_MS = 5_000
 interface Change {
   readonly before?: EngineConfig
   readonly after?: EngineConfig
-}
-
-function connectionOf(config: EngineConfig): MountConnection {
-  return { settings: directorySettings(config), identity: bindIdentity(config) }
 }
 
 const PAGE = 100
