@@ -22,6 +22,9 @@ import {
 } from './static-role-ensure.ts'
 import { type RoleContext, type RolePlace, showRole } from './static-role-show.ts'
 
+/** Which accounts are the same only the directory knows: nobody tells when the one in the way has gone. */
+const CONFLICT_MS = 60_000
+
 /*
  * LdapStaticRole → the engine's static role → output Secret and status. The engine owns time: it rotates whether this runs or not. What is
  * done here follows from what the engine says now, never from having seen an event, so every step may be repeated after a crash. A role
@@ -53,7 +56,9 @@ export function staticRoleReconciler(
       if (ensured.statements.some((said) => standsAside(said) && said.reason !== 'NameConflict'))
         enqueueRivals(resource)
       const outcome = (await held(context)) ?? { statements: [], fields: kept(status) }
+      const isInTheWay = ensured.statements.some(({ reason }) => reason === 'NameConflict')
       return {
+        ...(isInTheWay && { lookAgainAt: new Date(deps.clock.now().getTime() + CONFLICT_MS) }),
         ...outcome,
         statements: [...ensured.statements, ...outcome.statements],
         ...(ensured.retry && { retry: ensured.retry }),

@@ -46,6 +46,7 @@ test('1,000 roles due at once are rotated and none is lost', async () => {
     const hosts = {
       recordKind: testAccountKind,
       mounts: async () => [{ id: MOUNT }],
+      probe: async () => undefined,
       hostFor: (mountId: string, key: string) => {
         const uid = key.slice(mountId.length + 1)
         return testHost(uid, { store, settings, target: { dn: dnOf(uid) } })

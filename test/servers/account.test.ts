@@ -501,6 +501,7 @@ describe('the worker', () => {
           looks += 1
           return mounts.map((id) => ({ id }))
         },
+        probe: async () => undefined,
         hostFor: (mountId, key) =>
           testHost(key.slice(mountId.length + 1), {
             store,
@@ -626,6 +627,7 @@ describe('after a restore', () => {
       recordKind: testAccountKind,
       mounts: async () => [{ id: MOUNT }],
       hostFor: (_: string, key: string) => host(key.slice(MOUNT.length + 1)),
+      probe: async () => undefined,
     }
     const worker = createRestoredWorker({ ...one, store, clock: systemClock, log, hosts })
     await slapd.freeze()

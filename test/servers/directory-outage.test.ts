@@ -7,13 +7,15 @@ import type { AccountHost } from '../../src/engine/account/host.ts'
 import { createRotationWorker } from '../../src/engine/account/rotation-worker.ts'
 import { createAccountTurner } from '../../src/engine/account/turn.ts'
 import { createDirectoryDoor } from '../../src/engine/directory/door.ts'
+import { createMemoryDriver } from '../../src/engine/storage/memory.ts'
 import type { Store } from '../../src/engine/storage/store.ts'
 import { type Clock, systemClock } from '../../src/lib/clock.ts'
 import { createLogger } from '../../src/lib/log.ts'
 import { systemRandom } from '../../src/lib/random.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { runWorker } from '../../src/lib/worker.ts'
-import { dnOf, MOUNT, putAccount, settingsFor, testAccountKind, testHost } from '../support/account-host.ts'
+import { dnOf, MANAGER, MOUNT, putAccount, settingsFor, testAccountKind, testHost } from '../support/account-host.ts'
+import { startLdapEngine } from '../support/ldap-engine.ts'
 import { MODIFY_RESPONSE, startLdapProxy } from '../support/ldap-proxy.ts'
 import { memoryStore } from '../support/memory-store.ts'
 import { agreeable, answerTo, OP, type ScriptedHandler, serveScripted } from '../support/scripted-ldap.ts'
@@ -41,6 +43,7 @@ function process(hostOf: (uid: string) => AccountHost, clock: Clock = systemCloc
     recordKind: testAccountKind,
     mounts: async () => [{ id: MOUNT }],
     hostFor: (_: string, key: string) => hostOf(key.slice(MOUNT.length + 1)),
+    probe: async () => undefined,
   }
   const worker = createRotationWorker({ store, turner, guard, clock, log, isExclusive: true, hosts })
   let running: Promise<void> | undefined
@@ -242,6 +245,24 @@ describe('over a real directory', () => {
     proxy.isDown = false
     const tookMs = await until(() => isServed(uid), 5_000)
     console.log(`the stored password binds ${Math.round(tookMs)} ms after the directory's return`)
+  })
+
+  test('an outage of a mount with nothing to do is found to be over', async () => {
+    await using proxy = await startLdapProxy(slapd.port)
+    await using engine = await startLdapEngine({ driver: createMemoryDriver() })
+    const bind = { binddn: MANAGER.name, bindpass: MANAGER.password.reveal() }
+    await engine.write('config', { ...bind, url: proxy.url, userdn: SUFFIX, userattr: 'uid' })
+    engine.start()
+    proxy.isDown = true
+    const role = { username: 'lib-3', rotation_period: '1h' }
+    await expect(engine.write('static-role/a', role)).rejects.toThrow('nothing was created')
+    const isOpen = async () => {
+      const { reply } = await engine.request('read', 'config', { caller: { isController: true } })
+      return JSON.stringify(reply).includes('"circuit":{"state":"closed"}')
+    }
+    expect(await isOpen()).toBe(false)
+    proxy.isDown = false
+    await until(isOpen, 6_000)
   })
 
   test('one role hangs and another found the server busy: a third is turned on time', async () => {

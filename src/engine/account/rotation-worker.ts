@@ -18,6 +18,8 @@ const CLAIM_USABLE_MS = 10_000
 /** Longer than any pending password waits: its hold or its longest back-off. */
 const RECOVERY_HORIZON_MS = 2 * 3_600_000
 const RETRY_MS = 1_000
+/** Among the running turns, whose keys are those of records. */
+const PROBE = ''
 /** How long a mount or a due time that somebody else wrote may go unnoticed. */
 const LONGEST_SLEEP_MS = 10_000
 
@@ -26,6 +28,8 @@ export interface RotationHosts<T> {
   readonly recordKind: RecordKind<T>
   mounts(): Promise<readonly { readonly id: string }[]>
   hostFor(mountId: string, recordKey: string): AccountHost
+  /** Asks the mount's directory for anything at all, through its guard. */
+  probe(mountId: string, signal: AbortSignal): Promise<void>
 }
 
 export interface RotationWorker extends Worker {
@@ -112,6 +116,11 @@ class Rotation<T> implements RotationWorker {
       places -= 1
     }
     if (places === 0) return undefined
+    if (!state.isOpen) {
+      // Nothing is due that would find out whether the directory is back.
+      this.#probe(mountId, lane, signal)
+      return new Date(clock.now().getTime() + RETRY_MS)
+    }
     const next = [await store.nextDue(turningQueue(mountId)), await store.nextDue(rotationQueue(mountId))]
     return next.reduce((first, at) => (at && (!first || at < first) ? at : first), undefined)
   }
@@ -154,6 +163,18 @@ class Rotation<T> implements RotationWorker {
         this.poke()
       })
     lane.running.set(claimed.key, turn)
+  }
+
+  #probe(mountId: string, lane: Lane, signal: AbortSignal): void {
+    if (lane.running.has(PROBE)) return
+    const probe = this.#deps.hosts
+      .probe(mountId, signal)
+      .catch((error: unknown) => {
+        if (!signal.aborted && !(error instanceof AppError))
+          this.#deps.log.error({ err: error, mount: mountId }, 'a directory cannot be probed')
+      })
+      .finally(() => lane.running.delete(PROBE))
+    lane.running.set(PROBE, probe)
   }
 
   async #turn(mountId: string, lane: Lane, claimed: Claimed, signal: AbortSignal): Promise<void> {

@@ -20,7 +20,14 @@ export interface DoorLimits {
   readonly idleMs?: number
 }
 
-const ROOT = { base: '', scope: 'base', filter: present('objectClass'), attributes: ['1.1'], sizeLimit: 1 } as const
+/** What any server can answer. */
+export const ROOT = {
+  base: '',
+  scope: 'base',
+  filter: present('objectClass'),
+  attributes: ['1.1'],
+  sizeLimit: 1,
+} as const
 
 /** Two settings that reach a directory in the same way have the same. */
 const fingerprint = derived((settings: DirectorySettings): string => {

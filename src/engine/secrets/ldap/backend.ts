@@ -10,11 +10,12 @@ import type { AccountTurner } from '../../account/turn.ts'
 import type { Backend, Mount } from '../../backend.ts'
 import { isSameConnection } from '../../connection/connection.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
+import { ROOT } from '../../directory/door.ts'
 import { VersionConflict } from '../../storage/driver.ts'
 import { type RestoreMark, readRestoreMark } from '../../storage/restore-mark.ts'
 import { put, type RecordKind, remove, type Store, type Stored } from '../../storage/store.ts'
 import { forgetTenancy } from '../../tenancy/table.ts'
-import { configRoute } from './config.ts'
+import { configRoute, requireConfig } from './config.ts'
 import { directorySettings, mountConnection } from './directory-access.ts'
 import { releaseIdentities } from './managed-account.ts'
 import {
@@ -65,6 +66,12 @@ export function createLdapSecretsBackend(deps: {
     hostFor(mountId, key) {
       const mount = { id: mountId, path: paths.get(mountId) ?? '' }
       return staticRoleHost({ store, clock, random }, mount, key.slice(mountId.length + 1))
+    },
+    async probe(mountId, signal) {
+      const { settings, identity } = mountConnection((await requireConfig(store, mountId)).value)
+      await guard.run(mountId, (admission) =>
+        door.withSession(settings, identity, signal, (session) => session.search(ROOT), { admission }),
+      )
     },
   }
   const isExclusive = deps.isExclusive ?? false
