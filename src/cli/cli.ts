@@ -10,7 +10,7 @@ import type { Command } from './command.ts'
 import { COMMANDS } from './commands.ts'
 import { exitCode } from './exit.ts'
 import { type CliFlags, readFlags } from './flags.ts'
-import { helpOf, overview, PROCESS_HELP } from './help.ts'
+import { helpOf, OWN_HELP, overview, PROCESS_HELP } from './help.ts'
 import { type Io, processIo } from './io.ts'
 import { readToken } from './token-file.ts'
 
@@ -54,7 +54,7 @@ function help(name: string | undefined, io: Io): number {
     io.out(overview(COMMANDS))
     return 0
   }
-  const found = [...COMMANDS, ...PROCESS_HELP].find((candidate) => candidate.name === name)
+  const found = [...COMMANDS, ...OWN_HELP, ...PROCESS_HELP].find((candidate) => candidate.name === name)
   if (!found) throw invalid(`there is no command "${name}"; keyturn help lists them`)
   io.out(helpOf(found))
   return 0

@@ -16,7 +16,7 @@ export const EXIT_CODES = [
   '2  the command or the request is wrong',
   '3  permission denied',
   '4  nothing is there',
-  '5  the server or its directory cannot be reached now',
+  '5  the server, its store or its directory cannot be had now; try again',
 ]
 
 export function exitCode(error: unknown): number {
