@@ -8,7 +8,10 @@ const ROLES = 1_000
 const MORE = 40
 const ENGINE = 'corp'
 
-/** The operator over a real API server: starts, memory, and from `apply` to the Secret. */
+/**
+ * The operator over a real API server: starts, memory, and from `apply` to the Secret. Here it has a kubeconfig, whose library takes memory that
+ * it does not in a pod.
+ */
 export async function cluster(report: Report): Promise<void> {
   if (!clusterAvailable()) {
     console.log('  *** LEFT OUT: there is no Kubernetes control plane, nor Go to build one ***')

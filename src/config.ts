@@ -67,13 +67,17 @@ export interface Flag {
 }
 export type FlagTable = Readonly<Record<string, Flag>>
 
-const text = <const D extends string | undefined = undefined>(takes: string, about: string, fallback?: D) =>
-  ({ type: 'string', takes, about, ...(fallback !== undefined && { default: fallback }) }) as const
-const toggle = (about: string) => ({ type: 'boolean', about, default: false }) as const
+const text = (takes: string, about: string, fallback?: string): Flag => ({
+  type: 'string',
+  takes,
+  about,
+  ...(fallback !== undefined && { default: fallback }),
+})
+const toggle = (about: string): Flag => ({ type: 'boolean', about, default: false })
 
 const LOG_LEVEL = text('LEVEL', LOG_LEVELS.join(', '), 'info')
 
-export const SERVER_FLAGS = {
+export const SERVER_FLAGS: FlagTable = {
   data: text('DIR', 'the store, and what belongs to it', './keyturn-data'),
   listen: text('HOST:PORT,…', 'where the API listens, over TLS', '127.0.0.1:8200'),
   socket: text('PATH', 'a unix socket, for the controller and for this machine'),
@@ -87,9 +91,9 @@ export const SERVER_FLAGS = {
   'proxy-protocol': toggle('trusted proxies speak the PROXY protocol'),
   'controller-token': text('FILE', 'where to leave the token for a controller beside this server'),
   'log-level': LOG_LEVEL,
-} as const satisfies FlagTable
+}
 
-export const CONTROLLER_FLAGS = {
+export const CONTROLLER_FLAGS: FlagTable = {
   socket: text('PATH', 'the unix socket of the server', '/run/keyturn/keyturn.sock'),
   'controller-token': text('FILE', 'the token that the server left', '/run/keyturn/controller-token'),
   namespace: text('NAME', 'where Secrets and CA bundles of cluster-scoped resources are', 'keyturn-system'),
@@ -100,26 +104,26 @@ export const CONTROLLER_FLAGS = {
   'secret-namespaces': text('NAME,…', 'namespaces whose Secrets may be touched; empty: all', ''),
   'health-port': text('PORT', '/readyz and /livez; 0: none', '0'),
   'log-level': LOG_LEVEL,
-} as const satisfies FlagTable
+}
 
-export const DEV_FLAGS = {
+export const DEV_FLAGS: FlagTable = {
   manifests: text('DIR', 'resources to follow; required'),
   secrets: text('DIR', 'where Secrets become files NAMESPACE/NAME/KEY; required'),
   ...SERVER_FLAGS,
-} as const satisfies FlagTable
+}
 
-const STORE_FLAGS = {
+const STORE_FLAGS: FlagTable = {
   data: text('DIR', 'where the store is to be; required'),
   'seal-key': text('FILE', 'the seal key of the store that was backed up (DATA/seal-key)'),
-} as const satisfies FlagTable
+}
 
-export const RESTORE_FLAGS = {
+export const RESTORE_FLAGS: FlagTable = {
   ...STORE_FLAGS,
   'bind-password': text(
     '[MOUNT=]FILE',
     'what a mount (ldap/) binds with now; "-" is standard input; may come again; no variable',
   ),
-} as const satisfies FlagTable
+}
 
 export function serverConfig(args: readonly string[], env: Environment): ServerConfig {
   return freeze(serverFrom(read(args, SERVER_FLAGS, env)))
