@@ -31,7 +31,7 @@ RUN set -eu; \
 
 FROM base
 ARG BASE
-ARG VERSION=0.1.0
+ARG VERSION=unknown
 ARG REVISION=unknown
 ARG CREATED=1970-01-01T00:00:00Z
 LABEL org.opencontainers.image.title="keyturn" \

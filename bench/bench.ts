@@ -3,10 +3,12 @@
  * Prints a table and, last, one JSON line. Loads are bounded and on loopback; nothing here is asserted but that no password is lost.
  */
 import { cpus } from 'node:os'
+import { cluster } from './cluster.ts'
 import { logins } from './logins.ts'
 import { reads } from './reads.ts'
 import { Report } from './report.ts'
 import { rotations } from './rotations.ts'
+import { standalone } from './standalone.ts'
 import { startUp } from './start-up.ts'
 import { storage } from './storage.ts'
 
@@ -15,6 +17,8 @@ const SECTIONS: Readonly<Record<string, (report: Report) => Promise<void>>> = {
   logins,
   reads,
   'start-up': startUp,
+  standalone,
+  cluster,
   storage,
 }
 

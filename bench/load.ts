@@ -125,6 +125,12 @@ export function median(values: readonly number[]): number {
   return [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0
 }
 
+/** The value that this part of all does not exceed. */
+export function quantile(values: readonly number[], part: number): number {
+  const sorted = [...values].sort((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.ceil(part * sorted.length) - 1)] ?? Number.NaN
+}
+
 /** CPU time a process has used so far. */
 export async function cpuMs(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8')
@@ -140,10 +146,15 @@ export async function rssMb(pid: number): Promise<number> {
 }
 
 /** Waits for something that must come. */
-export async function until(what: string, limitMs: number, isThere: () => Promise<boolean>): Promise<void> {
+export async function until(
+  what: string,
+  limitMs: number,
+  isThere: () => Promise<boolean>,
+  everyMs = 50,
+): Promise<void> {
   const end = performance.now() + limitMs
   while (!(await isThere())) {
     if (performance.now() > end) throw new Error(`${what} did not come within ${limitMs / 1000} s`)
-    await sleep(50)
+    await sleep(everyMs)
   }
 }

@@ -1,6 +1,3 @@
-import { spawn } from 'node:child_process'
-import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { openFileSeal } from '../src/engine/seal/file-seal.ts'
@@ -8,19 +5,16 @@ import { openDriver, openStore } from '../src/engine/storage/open.ts'
 import { put } from '../src/engine/storage/store.ts'
 import { accessorKind, dueOf, tokenKind } from '../src/engine/token/token-record.ts'
 import { systemClock } from '../src/lib/clock.ts'
-import { type Keyturn, startKeyturn } from '../test/support/keyturn.ts'
-import { type Slapd, startSlapd } from '../test/support/slapd.ts'
-import { connect, loadOver, median, rssMb, until } from './load.ts'
+import type { Keyturn } from '../test/support/keyturn.ts'
+import { connect, loadOver, median, rssMb } from './load.ts'
 import type { Report } from './report.ts'
-import { configureEngine, startServer, withDirectory, withServer } from './servers.ts'
+import { configureEngine, withDirectory, withServer } from './servers.ts'
 
 const ROLES = 1_000
 const TOKENS = 100_000
 const TIMES = 5
-const SAMPLES = path.resolve(import.meta.dirname, '../config/samples')
-const MAIN = path.resolve(import.meta.dirname, '../src/main.ts')
 
-/** From spawn to the first healthy answer, and the memory afterwards, with little and much in the store; memory of the other processes. */
+/** The server from spawn to its first healthy answer, and its memory afterwards, with little and much in the store. */
 export async function startUp(report: Report): Promise<void> {
   await withServer(async (keyturn) => {
     await restarts(report, keyturn, 'an empty store')
@@ -43,8 +37,6 @@ export async function startUp(report: Report): Promise<void> {
       await restarts(report, keyturn, '1,000 roles')
     }),
   )
-  await controllerMemory(report)
-  await devMemory(report)
 }
 
 async function restarts(report: Report, keyturn: Keyturn, what: string): Promise<void> {
@@ -98,69 +90,5 @@ async function fillWithTokens({ dataDir }: Keyturn): Promise<void> {
       ]
     })
     await store.commit(changes.flat())
-  }
-}
-
-const SECRET = 'demo/app-login/password'
-
-/** `keyturn controller` beside a server, over the sample manifests until their Secret is there. */
-async function controllerMemory(report: Report): Promise<void> {
-  await overSamples(async (work) => {
-    const server = await startServer()
-    const args = ['controller', '--manifests', `${work}/manifests`, '--secrets', `${work}/secrets`]
-    const beside = ['--socket', server.socket, '--controller-token', `${server.dataDir}/controller-token`]
-    const command = ['--pdeathsig', 'KILL', '--', process.execPath, MAIN, ...args, ...beside]
-    const controller = spawn('setpriv', command, { stdio: 'ignore' })
-    try {
-      await secretIn(`${work}/secrets`)
-      report.add('RSS of the controller, the sample manifests', await rssMb(controller.pid ?? 0), 'MB')
-      report.add('RSS of the server beside it', await rssMb(server.pid), 'MB')
-    } finally {
-      controller.kill('SIGKILL')
-      await server.stop()
-    }
-  })
-}
-
-/** `keyturn dev` over the same. */
-async function devMemory(report: Report): Promise<void> {
-  await overSamples(async (work) => {
-    const args = ['--manifests', `${work}/manifests`, '--secrets', `${work}/secrets`]
-    const dev = await startKeyturn({ command: 'dev', args, env: { KEYTURN_LOG_LEVEL: 'info' } })
-    try {
-      await secretIn(`${work}/secrets`)
-      report.add('RSS of dev, the sample manifests', await rssMb(dev.pid), 'MB')
-    } finally {
-      await dev.stop()
-    }
-  })
-}
-
-async function secretIn(directory: string): Promise<void> {
-  await until(
-    'the Secret',
-    20_000,
-    async () => (await readFile(`${directory}/${SECRET}`, 'utf8').catch(() => '')) !== '',
-  )
-  await sleep(1_000)
-}
-
-async function overSamples(work: (directory: string) => Promise<void>): Promise<void> {
-  const slapd = await startSlapd()
-  const directory = await mkdtemp(path.join(tmpdir(), 'kt-bench-'))
-  try {
-    await samples(slapd, `${directory}/manifests`)
-    await work(directory)
-  } finally {
-    await slapd.stop()
-    await rm(directory, { recursive: true, force: true })
-  }
-}
-
-async function samples(slapd: Slapd, directory: string): Promise<void> {
-  await cp(SAMPLES, directory, { recursive: true })
-  for (const file of await readdir(directory)) {
-    const at = path.join(directory, file)
-    await writeFile(at, (await readFile(at, 'utf8')).replaceAll('ldap://127.0.0.1:3890', slapd.url))
   }
 }

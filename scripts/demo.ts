@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { binds, freePort, type Slapd, startSlapd } from '../test/support/slapd.ts'
 
-const { values } = parseArgs({ options: { once: { type: 'boolean', default: false }, port: { type: 'string' } } })
+const values = readFlags()
 const root = path.resolve(import.meta.dirname, '..')
 const work = mkdtempSync(path.join(tmpdir(), 'keyturn-demo-'))
 const [manifests, secrets, data] = ['manifests', 'secrets', 'data'].map((name) => path.join(work, name)) as [
@@ -76,6 +76,15 @@ async function main(): Promise<void> {
 
   say('\nAll of it was proven against the directory.')
   if (!values.once) await stayRunning(slapd, url)
+}
+
+function readFlags() {
+  try {
+    return parseArgs({ options: { once: { type: 'boolean', default: false }, port: { type: 'string' } } }).values
+  } catch (error) {
+    console.error(`${error instanceof Error ? error.message : error}\nusage: npm run demo [-- --once] [--port PORT]`)
+    process.exit(2)
+  }
 }
 
 function startDev(port: string, log: string) {

@@ -15,10 +15,10 @@ version=$(sed -n 's/^  "version": "\(.*\)",$/\1/p' "$root/package.json")
 tag=keyturn:$version
 output=
 while [ $# -gt 0 ]; do
-  case $1 in
-    --tag) tag=$2; shift 2 ;;
-    --output) output=$2; shift 2 ;;
-    *) sed -n '2,8p' "$0" >&2; exit 2 ;;
+  case $1:${2:+given} in
+    --tag:given) tag=$2; shift 2 ;;
+    --output:given) output=$2; shift 2 ;;
+    *) sed -n '2,7p' "$0" >&2; exit 2 ;;
   esac
 done
 

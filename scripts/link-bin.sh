@@ -9,6 +9,8 @@ cat >node_modules/.bin/keyturn <<'SH'
 here=$(dirname "$(readlink -f "$0")")
 node=$here/node
 [ -x "$node" ] || node=node
+# Meant for another node, or to look into this process, which holds passwords.
+unset NODE_OPTIONS
 exec "$node" --disable-warning=ExperimentalWarning "$here/../../src/main.ts" "$@"
 SH
 chmod 755 node_modules/.bin/keyturn

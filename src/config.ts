@@ -58,34 +58,72 @@ export interface CliConfig {
 
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']
 
-const SERVER_FLAGS = {
-  data: { type: 'string', default: './keyturn-data' },
-  listen: { type: 'string', default: '127.0.0.1:8200' },
-  socket: { type: 'string' },
-  'seal-key': { type: 'string' },
-  'tls-cert': { type: 'string' },
-  'tls-key': { type: 'string' },
-  'tls-names': { type: 'string', default: '' },
-  'plain-http': { type: 'boolean', default: false },
-  'audit-log': { type: 'string' },
-  'trusted-proxies': { type: 'string', default: '' },
-  'proxy-protocol': { type: 'boolean', default: false },
-  'controller-token': { type: 'string' },
-  'log-level': { type: 'string', default: 'info' },
-} as const
+/** What a flag takes (nothing: it is a switch), what it is for, and its value when it is not given. */
+export interface Flag {
+  readonly type: 'string' | 'boolean'
+  readonly takes?: string
+  readonly about: string
+  readonly default?: string | boolean
+}
+export type FlagTable = Readonly<Record<string, Flag>>
 
-const CONTROLLER_FLAGS = {
-  socket: { type: 'string', default: '/run/keyturn/keyturn.sock' },
-  'controller-token': { type: 'string', default: '/run/keyturn/controller-token' },
-  namespace: { type: 'string', default: 'keyturn-system' },
-  kubeconfig: { type: 'string' },
-  identity: { type: 'string', default: '' },
-  manifests: { type: 'string' },
-  secrets: { type: 'string' },
-  'secret-namespaces': { type: 'string', default: '' },
-  'health-port': { type: 'string', default: '0' },
-  'log-level': { type: 'string', default: 'info' },
-} as const
+const text = (takes: string, about: string, fallback?: string): Flag => ({
+  type: 'string',
+  takes,
+  about,
+  ...(fallback !== undefined && { default: fallback }),
+})
+const toggle = (about: string): Flag => ({ type: 'boolean', about, default: false })
+
+const LOG_LEVEL = text('LEVEL', LOG_LEVELS.join(', '), 'info')
+
+export const SERVER_FLAGS: FlagTable = {
+  data: text('DIR', 'the store, and what belongs to it', './keyturn-data'),
+  listen: text('HOST:PORT,…', 'where the API listens, over TLS', '127.0.0.1:8200'),
+  socket: text('PATH', 'a unix socket, for the controller and for this machine'),
+  'seal-key': text('FILE', 'the key that seals the store; made with a new store (DATA/seal-key)'),
+  'tls-cert': text('FILE', 'certificate of the API, with its chain; else one of a CA made in DATA/tls'),
+  'tls-key': text('FILE', 'its private key'),
+  'tls-names': text('NAME,…', 'more names for the certificate of our own CA', ''),
+  'plain-http': toggle('listen without TLS'),
+  'audit-log': text('FILE', 'where audit records go; "-" is standard output, "off" nowhere (DATA/audit.log)'),
+  'trusted-proxies': text('NETWORK,…', 'whose X-Forwarded-For is believed, such as 10.0.0.0/8', ''),
+  'proxy-protocol': toggle('trusted proxies speak the PROXY protocol'),
+  'controller-token': text('FILE', 'where to leave the token for a controller beside this server'),
+  'log-level': LOG_LEVEL,
+}
+
+export const CONTROLLER_FLAGS: FlagTable = {
+  socket: text('PATH', 'the unix socket of the server', '/run/keyturn/keyturn.sock'),
+  'controller-token': text('FILE', 'the token that the server left', '/run/keyturn/controller-token'),
+  namespace: text('NAME', 'where Secrets and CA bundles of cluster-scoped resources are', 'keyturn-system'),
+  kubeconfig: text('FILE', 'the cluster (KUBECONFIG, else in a pod its own, else ~/.kube/config)'),
+  identity: text('NAME', 'name of this process in the Lease; made up when empty', ''),
+  manifests: text('DIR', 'resources from a directory in place of a cluster'),
+  secrets: text('DIR', 'Secrets as files, with --manifests'),
+  'secret-namespaces': text('NAME,…', 'namespaces whose Secrets may be touched; empty: all', ''),
+  'health-port': text('PORT', '/readyz and /livez; 0: none', '0'),
+  'log-level': LOG_LEVEL,
+}
+
+export const DEV_FLAGS: FlagTable = {
+  manifests: text('DIR', 'resources to follow; required'),
+  secrets: text('DIR', 'where Secrets become files NAMESPACE/NAME/KEY; required'),
+  ...SERVER_FLAGS,
+}
+
+const STORE_FLAGS: FlagTable = {
+  data: text('DIR', 'where the store is to be; required'),
+  'seal-key': text('FILE', 'the seal key of the store that was backed up (DATA/seal-key)'),
+}
+
+export const RESTORE_FLAGS: FlagTable = {
+  ...STORE_FLAGS,
+  'bind-password': text(
+    '[MOUNT=]FILE',
+    'what a mount (ldap/) binds with now; "-" is standard input; may come again; no variable',
+  ),
+}
 
 export function serverConfig(args: readonly string[], env: Environment): ServerConfig {
   return freeze(serverFrom(read(args, SERVER_FLAGS, env)))
@@ -102,7 +140,7 @@ export function controllerConfig(args: readonly string[], env: Environment): Con
     socket: requireText(flags, 'socket'),
     controllerTokenFile: requireText(flags, 'controller-token'),
     namespace: requireText(flags, 'namespace'),
-    kubeconfig: textOf(flags, 'kubeconfig') ?? env['KUBECONFIG'],
+    kubeconfig: textOf(flags, 'kubeconfig') ?? (env['KUBECONFIG'] || undefined),
     inCluster: host !== undefined && port !== undefined ? { host, port } : undefined,
     identity: textOf(flags, 'identity') ?? '',
     manifestsDir,
@@ -114,7 +152,7 @@ export function controllerConfig(args: readonly string[], env: Environment): Con
 }
 
 export function devConfig(args: readonly string[], env: Environment): DevConfig {
-  const flags = read(args, { ...SERVER_FLAGS, manifests: { type: 'string' }, secrets: { type: 'string' } }, env)
+  const flags = read(args, DEV_FLAGS, env)
   const manifestsDir = textOf(flags, 'manifests')
   const secretsDir = textOf(flags, 'secrets')
   if (manifestsDir === undefined) throw invalid('--manifests DIR is required: the directory of resources to follow')
@@ -133,10 +171,11 @@ export interface RestoreConfig {
 export function restoreConfig(args: readonly string[], env: Environment): RestoreConfig {
   const [file, ...rest] = args
   if (file === undefined || file.startsWith('-'))
-    throw invalid('usage: keyturn restore FILE --data DIR --seal-key FILE [--bind-password [MOUNT=]FILE]')
+    throw invalid('the backup is missing: keyturn restore FILE --data DIR [--seal-key FILE]')
   const { left, values } = takeRepeated(rest, '--bind-password')
-  const flags = read(left, { data: { type: 'string' }, 'seal-key': { type: 'string' } }, env)
-  const data = requireText(flags, 'data')
+  const flags = read(left, STORE_FLAGS, env)
+  const data = textOf(flags, 'data')
+  if (data === undefined) throw invalid('--data DIR is required: where the store is to be')
   const bindPasswords = values.map(bindPasswordOf)
   const twice = bindPasswords.find(({ mount }, at) => bindPasswords.findIndex((other) => other.mount === mount) < at)
   if (twice) throw invalid(`--bind-password is given twice for the mount ${twice.mount}`)
@@ -172,7 +211,7 @@ export function cliConfig(env: Environment): CliConfig {
     address: env['KEYTURN_ADDR'] || 'https://127.0.0.1:8200',
     token: env['KEYTURN_TOKEN'] || undefined,
     caCertFile: env['KEYTURN_CACERT'] || undefined,
-    insecure: env['KEYTURN_INSECURE'] === 'true',
+    insecure: switchOf(env['KEYTURN_INSECURE'] || 'false', 'KEYTURN_INSECURE'),
     tokenFile: `${env['HOME'] || homedir()}/.keyturn-token`,
     ldapPassword: passwords.find((password) => password !== undefined && password !== ''),
   })
@@ -180,11 +219,7 @@ export function cliConfig(env: Environment): CliConfig {
 
 type Flags = Readonly<Record<string, string | boolean | undefined>>
 
-function read(
-  args: readonly string[],
-  known: Readonly<Record<string, { type: 'string' | 'boolean'; default?: string | boolean }>>,
-  env: Environment,
-): Flags {
+function read(args: readonly string[], known: FlagTable, env: Environment): Flags {
   const options = Object.fromEntries(Object.entries(known).map(([name, { type }]) => [name, { type }]))
   let given: Flags
   try {
@@ -198,11 +233,14 @@ function read(
     const spoken = env[variable]
     if (given[name] !== undefined) flags[name] = given[name]
     else if (spoken === undefined || spoken === '') flags[name] = fallback
-    else if (type === 'string') flags[name] = spoken
-    else if (spoken === 'true' || spoken === 'false') flags[name] = spoken === 'true'
-    else throw invalid(`${variable} must be true or false`)
+    else flags[name] = type === 'string' ? spoken : switchOf(spoken, variable)
   }
   return flags
+}
+
+function switchOf(text: string, variable: string): boolean {
+  if (text !== 'true' && text !== 'false') throw invalid(`${variable} must be true or false`)
+  return text === 'true'
 }
 
 function serverFrom(flags: Flags): ServerConfig {

@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { exitCode } from './cli/exit.ts'
 import { controllerConfig, devConfig, type Environment, serverConfig } from './config.ts'
 import { AppError, invalid } from './lib/errors.ts'
 import { createLogger } from './lib/log.ts'
@@ -12,11 +13,20 @@ export const VERSION: string = JSON.parse(readFileSync(new URL('../package.json'
 
 const SHUTDOWN_MS = 30_000
 
+/** A process that runs until it is told to stop. */
+interface Running extends AsyncDisposable {
+  /** Resolves with the reason when it cannot go on. */
+  readonly failed?: Promise<unknown>
+}
+
+const PROCESSES = ['server', 'controller', 'dev', 'restore']
+
 async function main(args: readonly string[], env: Environment): Promise<number> {
   const [command = 'help', ...rest] = args
   // It would print the passwords of every modify request.
   if (/\bldapts\b/.test(env['NODE_DEBUG'] ?? '')) throw invalid('NODE_DEBUG must not name ldapts: it prints passwords')
-  switch (command) {
+  const isHelp = PROCESSES.includes(command) && rest.some((arg) => arg === '--help' || arg === '-h')
+  switch (isHelp ? 'help' : command) {
     case 'server': {
       const config = serverConfig(rest, env)
       const { startServer } = await import('./processes/server.ts')
@@ -38,28 +48,34 @@ async function main(args: readonly string[], env: Environment): Promise<number> 
     }
     default: {
       const { runCli } = await import('./cli/cli.ts')
-      return runCli(args, env, VERSION)
+      return runCli(isHelp ? ['help', command] : args, env, VERSION)
     }
   }
 }
 
-/** Runs a long-lived process until SIGTERM or SIGINT, then stops it in order; a second signal ends it at once. */
+/** Runs a long-lived process until SIGTERM, SIGINT or its own failure, then stops it in order; a second signal ends it at once. */
 async function run(
   logLevel: string,
-  start: (log: ReturnType<typeof createLogger>, signal: AbortSignal) => Promise<AsyncDisposable>,
+  start: (log: ReturnType<typeof createLogger>, signal: AbortSignal) => Promise<Running>,
 ): Promise<number> {
   const log = createLogger({ level: logLevel })
   const stop = new AbortController()
-  const asked = new Promise<NodeJS.Signals>((resolve) => {
-    for (const name of ['SIGTERM', 'SIGINT'] as const)
-      process.on(name, () => {
-        if (stop.signal.aborted) process.exit(1)
-        stop.abort()
-        resolve(name)
-      })
-  })
+  const { promise: ended, resolve: end } = Promise.withResolvers<number>()
+  for (const name of ['SIGTERM', 'SIGINT'] as const)
+    process.on(name, () => {
+      if (stop.signal.aborted) process.exit(1)
+      stop.abort()
+      log.info({ signal: name }, 'stopping: what was begun is finished first')
+      end(0)
+    })
   const running = await start(log, stop.signal)
-  log.info({ signal: await asked }, 'stopping: what was begun is finished first')
+  void running.failed?.then((error) => {
+    if (stop.signal.aborted) return
+    stop.abort()
+    log.fatal({ err: error }, 'this process cannot go on: it stops')
+    end(exitCode(error))
+  })
+  const code = await ended
   const late = setTimeout(() => {
     log.error('shutdown took too long; what is left is given up')
     process.exit(1)
@@ -67,13 +83,14 @@ async function run(
   await running[Symbol.asyncDispose]()
   clearTimeout(late)
   log.info('stopped')
-  return 0
+  return code
 }
 
 try {
   process.exitCode = await main(process.argv.slice(2), process.env)
 } catch (error) {
-  const expected = error instanceof AppError
-  process.stderr.write(`keyturn: ${expected ? error.message : ((error as Error).stack ?? String(error))}\n`)
-  process.exitCode = expected && error.kind === 'invalid' ? 2 : 1
+  process.stderr.write(
+    `keyturn: ${error instanceof AppError ? error.message : ((error as Error).stack ?? String(error))}\n`,
+  )
+  process.exitCode = exitCode(error)
 }

@@ -11,7 +11,7 @@ import { exitCode } from './exit.ts'
 import { readFields } from './fields.ts'
 import { readFlags } from './flags.ts'
 import { fieldOf, formatAnswer, formatKeys } from './format.ts'
-import { PROCESS_HELP } from './help.ts'
+import { OWN_HELP, PROCESS_HELP } from './help.ts'
 import type { Io } from './io.ts'
 
 let dir: string
@@ -95,6 +95,12 @@ describe('the environment', () => {
     expect(cliConfig(env).ldapPassword).toBe(want)
   })
 
+  test('says whether any certificate is taken, in plain words', () => {
+    expect(cliConfig({ KEYTURN_INSECURE: 'true' }).insecure).toBe(true)
+    expect(cliConfig({ KEYTURN_INSECURE: '' }).insecure).toBe(false)
+    expect(() => cliConfig({ KEYTURN_INSECURE: '1' })).toThrow('KEYTURN_INSECURE must be true or false')
+  })
+
   test('says where the server is and where the token is kept', () => {
     expect(cliConfig({ HOME: '/h' })).toMatchObject({
       address: 'https://127.0.0.1:8200',
@@ -170,7 +176,7 @@ describe('runCli', () => {
   test('help shows every command, and an example of each', async () => {
     const io = recorder()
     expect(await runCli([], {}, '1.2.3', io)).toBe(0)
-    for (const { name, example } of [...COMMANDS, ...PROCESS_HELP]) {
+    for (const { name, example } of [...COMMANDS, ...OWN_HELP, ...PROCESS_HELP]) {
       expect(io.outText).toContain(`  ${name} `)
       const one = recorder()
       expect(await runCli(['help', name], {}, '1.2.3', one)).toBe(0)
@@ -180,6 +186,14 @@ describe('runCli', () => {
     const flag = recorder()
     expect(await runCli(['read', '--help'], {}, '1.2.3', flag)).toBe(0)
     expect(flag.outText).toContain('Usage: keyturn read')
+  })
+
+  test('help of a process shows its flags, and what they are when they are not given', async () => {
+    const io = recorder()
+    expect(await runCli(['help', 'server'], {}, '1.2.3', io)).toBe(0)
+    expect(io.outText).toMatch(/--listen HOST:PORT,… +where .* \(127\.0\.0\.1:8200\)\n/)
+    expect(io.outText).toMatch(/--proxy-protocol +trusted/)
+    expect(io.outText).toContain('--data is KEYTURN_DATA')
   })
 
   test('version', async () => {
@@ -197,6 +211,9 @@ describe('runCli', () => {
     [['read', 'a', '--address', 'nowhere'], 2, /must begin with/],
     [['read', 'a', '--address', 'http://127.0.0.1:1'], 5, /cannot reach/],
     [['read', 'a', '--ca-cert', '/nowhere'], 2, /cannot read the CA/],
+    [['read', 'a', '--ca-cert', '/etc/hostname'], 2, /hostname holds no certificate/],
+    [['read', 'a', '--token', 'two\nlines', '--address', 'http://127.0.0.1:1'], 2, /cannot be sent: .*token/],
+    [['list', 'a', '--field', 'b'], 2, /--field is not for list/],
     [['login', '--method', 'magic'], 2, /--method must be/],
     [['login', '--address', 'http://127.0.0.1:1'], 2, /name is missing/],
     [['login', 'bob', 'colour=red'], 2, /not "colour"/],

@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { createClient } from '../client/client.ts'
 import { httpTransport } from '../client/http.ts'
@@ -8,10 +9,10 @@ import { systemRandom } from '../lib/random.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Command } from './command.ts'
 import { COMMANDS } from './commands.ts'
-import { exitCode } from './exit.ts'
+import { exitCode, hintFor } from './exit.ts'
 import { type CliFlags, readFlags } from './flags.ts'
-import { helpOf, overview, PROCESS_HELP } from './help.ts'
-import { type Io, processIo } from './io.ts'
+import { helpOf, OWN_HELP, overview, PROCESS_HELP } from './help.ts'
+import { type Io, openProcessIo } from './io.ts'
 import { readToken } from './token-file.ts'
 
 /**
@@ -22,7 +23,7 @@ export async function runCli(
   args: readonly string[],
   env: Environment,
   version: string,
-  io: Io = processIo,
+  io: Io = openProcessIo(),
 ): Promise<number> {
   const [name = 'help', ...rest] = args
   try {
@@ -45,6 +46,8 @@ export async function runCli(
   } catch (error) {
     const text = error instanceof AppError || !(error instanceof Error) ? messageOf(error) : `${error.message}`
     io.err(`keyturn: ${text}\n`)
+    const hint = hintFor(error, name)
+    if (hint !== undefined) io.err(`  ${hint}\n`)
     return exitCode(error)
   }
 }
@@ -54,7 +57,7 @@ function help(name: string | undefined, io: Io): number {
     io.out(overview(COMMANDS))
     return 0
   }
-  const found = [...COMMANDS, ...PROCESS_HELP].find((candidate) => candidate.name === name)
+  const found = [...COMMANDS, ...OWN_HELP, ...PROCESS_HELP].find((candidate) => candidate.name === name)
   if (!found) throw invalid(`there is no command "${name}"; keyturn help lists them`)
   io.out(helpOf(found))
   return 0
@@ -88,11 +91,19 @@ async function transportOf(flags: CliFlags, config: CliConfig) {
 }
 
 async function readCa(file: string): Promise<string> {
+  let text: string
   try {
-    return await readFile(file, 'utf8')
+    text = await readFile(file, 'utf8')
   } catch (cause) {
     throw invalid(`cannot read the CA certificate ${file}: ${messageOf(cause)}`, { cause })
   }
+  try {
+    new X509Certificate(text)
+  } catch (cause) {
+    // TLS would take it for no CA at all, and say only that it trusts nobody.
+    throw invalid(`${file} holds no certificate in PEM form`, { cause })
+  }
+  return text
 }
 
 function tokenOf(flags: CliFlags, config: CliConfig): Secret | undefined | Promise<Secret | undefined> {

@@ -38,6 +38,7 @@ export function readFlags(command: string, args: readonly string[]): CliFlags {
     const { values, positionals } = parseArgs({ args: spelled, options: OPTIONS, allowPositionals: true })
     const stray = command === 'login' ? undefined : LOGIN_ONLY.find((name) => values[name] !== undefined)
     if (stray) throw invalid(`--${stray} is a flag of login`)
+    if (command === 'list' && values.field !== undefined) throw invalid('--field is not for list: it gives no fields')
     return {
       words: positionals,
       address: values.address,

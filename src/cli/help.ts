@@ -1,3 +1,4 @@
+import { CONTROLLER_FLAGS, DEV_FLAGS, type FlagTable, RESTORE_FLAGS, SERVER_FLAGS } from '../config.ts'
 import { EXIT_CODES } from './exit.ts'
 
 export interface Help {
@@ -5,6 +6,8 @@ export interface Help {
   readonly usage: string
   readonly summary: string
   readonly more?: string
+  /** Of its own, besides those of every command. */
+  readonly flags?: FlagTable
   readonly example: string
 }
 
@@ -12,30 +15,48 @@ export interface Help {
 export const PROCESS_HELP: readonly Help[] = [
   {
     name: 'server',
-    usage: 'server [--data DIR] [--listen HOST:PORT] [--socket PATH] [--tls-cert FILE --tls-key FILE]',
+    usage: 'server [FLAGS]',
     summary: 'Run the credential engine and its API',
+    flags: SERVER_FLAGS,
     example: 'keyturn server --data /var/lib/keyturn --listen 0.0.0.0:8200',
   },
   {
     name: 'controller',
-    usage: 'controller [--socket PATH] [--namespace NAME] [--manifests DIR --secrets DIR]',
-    summary: 'Run the operator beside a server',
+    usage: 'controller [FLAGS]',
+    summary: 'Run the operator beside a server, over a cluster or a directory of manifests',
+    flags: CONTROLLER_FLAGS,
     example: 'keyturn controller --socket /run/keyturn/keyturn.sock',
   },
   {
     name: 'dev',
-    usage: 'dev --manifests DIR --secrets DIR [--data DIR] [--listen HOST:PORT]',
+    usage: 'dev --manifests DIR --secrets DIR [FLAGS]',
     summary: 'Run everything in one process, without a cluster',
+    flags: DEV_FLAGS,
     example: 'keyturn dev --manifests ./manifests --secrets ./secrets --data ./data --listen 127.0.0.1:8200',
   },
   {
     name: 'restore',
-    usage: 'restore FILE [--data DIR] [--seal-key FILE] [--bind-password [MOUNT=]FILE ...]',
-    summary: 'Put a backup in place of an empty store',
-    more:
-      'The seal key is that of the store that was backed up. --bind-password gives a mount (ldap/ when none is named) the password that it\n' +
-      'binds with now, where it has turned since the backup: a file, or - for standard input.',
-    example: 'keyturn restore /backups/keyturn.db --data /var/lib/keyturn',
+    usage: 'restore FILE --data DIR [FLAGS]',
+    summary: 'Put a backup where no store is yet',
+    more: '--bind-password is for a mount whose managing account got another password since the backup.',
+    flags: RESTORE_FLAGS,
+    example: 'keyturn restore /backups/keyturn.db --data /var/lib/keyturn --seal-key /secure/seal-key',
+  },
+]
+
+/** What `cli.ts` answers without a server. */
+export const OWN_HELP: readonly Help[] = [
+  {
+    name: 'version',
+    usage: 'version',
+    summary: 'Show the version',
+    example: 'keyturn version',
+  },
+  {
+    name: 'help',
+    usage: 'help [COMMAND]',
+    summary: 'Show all commands, or more about one',
+    example: 'keyturn help server',
   },
 ]
 
@@ -43,7 +64,7 @@ const GLOBAL_FLAGS = [
   '--address URL      where the server is: https://…, http://… or unix:/… (KEYTURN_ADDR; https://127.0.0.1:8200)',
   '--token TOKEN      who asks (KEYTURN_TOKEN; else what login left in ~/.keyturn-token)',
   '--ca-cert FILE     the CA to trust (KEYTURN_CACERT)',
-  '--insecure         take any certificate; for trying out',
+  '--insecure         take any certificate; for trying out (KEYTURN_INSECURE=true)',
   '--format FORMAT    table, json or yaml',
   '--field NAME       only this field of the answer, as it is',
 ]
@@ -55,7 +76,7 @@ export function overview(commands: readonly Help[]): string {
     'Usage: keyturn COMMAND [FLAGS] [ARGUMENTS]',
     '',
     'Commands:',
-    ...commands.map(line),
+    ...[...commands, ...OWN_HELP].map(line),
     '',
     'Processes:',
     ...PROCESS_HELP.map(line),
@@ -66,20 +87,31 @@ export function overview(commands: readonly Help[]): string {
     'Exit codes:',
     ...EXIT_CODES.map((code) => `  ${code}`),
     '',
-    'More about one command: keyturn help COMMAND',
+    'More about one: keyturn help COMMAND',
     '',
   ].join('\n')
 }
 
-export function helpOf({ usage, summary, more, example }: Help): string {
+export function helpOf({ usage, summary, more, flags, example }: Help): string {
   return [
     `Usage: keyturn ${usage}`,
     '',
     `${summary}.`,
     ...(more ? ['', more] : []),
+    ...(flags ? ['', ...flagLines(flags)] : []),
     '',
     'Example:',
     `  ${example}`,
     '',
   ].join('\n')
+}
+
+function flagLines(flags: FlagTable): string[] {
+  const spelled = Object.entries(flags).map(([name, { takes }]) => `--${name}${takes ? ` ${takes}` : ''}`)
+  const width = Math.max(...spelled.map((text) => text.length))
+  const lines = Object.values(flags).map(({ about, default: fallback }, at) => {
+    const usual = typeof fallback === 'string' && fallback !== '' ? ` (${fallback})` : ''
+    return `  ${(spelled[at] ?? '').padEnd(width)}  ${about}${usual}`
+  })
+  return ['Flags, each also an environment variable (--data is KEYTURN_DATA, --log-level KEYTURN_LOG_LEVEL):', ...lines]
 }

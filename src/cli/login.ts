@@ -1,5 +1,5 @@
 import type { Answer } from '../client/client.ts'
-import { invalid } from '../lib/errors.ts'
+import { AppError, invalid } from '../lib/errors.ts'
 import { Secret } from '../lib/secret.ts'
 import { type CommandContext, show } from './command.ts'
 import { readFields, withoutLineEnd } from './fields.ts'
@@ -52,6 +52,7 @@ async function ask({ io }: CommandContext, prompt: string): Promise<string> {
   try {
     return await io.askSecret(prompt)
   } catch (cause) {
+    if (cause instanceof AppError && cause.reason === 'interrupted') throw cause
     throw invalid('no password: set SERVICE_LDAP_PASSWORD, or give password=- to read it from standard input', {
       cause,
     })
@@ -62,7 +63,7 @@ async function keep(answer: Answer, context: CommandContext): Promise<void> {
   const { flags, config, io } = context
   const { client_token: token, ...about } = answer.auth ?? {}
   if (typeof token !== 'string') throw new Error('the login was answered without a token')
-  if (!flags.noStore) await saveToken(config.tokenFile, new Secret(token))
+  if (!flags.noStore) await store(new Secret(token), context)
   if (flags.field !== undefined) {
     const named = flags.field === 'token' ? { ...answer, data: { token } } : answer
     return show(named, context)
@@ -72,4 +73,14 @@ async function keep(answer: Answer, context: CommandContext): Promise<void> {
   if (!flags.noStore) io.out(`Logged in. The token is kept in ${config.tokenFile}.\n\n`)
   const rows = Object.entries(about).filter(([, value]) => value !== null)
   io.out(table('Key', 'Value', flags.noStore ? [['token', token], ...rows] : rows))
+}
+
+/** Keeps a token that nobody else knows; where it cannot be kept, it shall not live on. */
+async function store(token: Secret, { client, config }: CommandContext): Promise<void> {
+  try {
+    await saveToken(config.tokenFile, token)
+  } catch (error) {
+    await client.write('auth/token/revoke-self', {}, { token }).catch(() => undefined)
+    throw error
+  }
 }

@@ -70,6 +70,8 @@ function parseAddress(address: string): { origin: string; socketPath?: string } 
   const url = URL.parse(address)
   if (!url || !/^https?:$/.test(url.protocol))
     throw invalid(`the address "${address}" must begin with https://, http:// or unix:/`)
+  if (url.pathname !== '/' || url.search !== '' || url.hash !== '')
+    throw invalid(`the address "${address}" must end with its host and port`)
   return { origin: url.origin }
 }
 
@@ -141,8 +143,20 @@ function reasons(text: string): string[] {
   return items.length === 1 ? items : items.filter((item) => item !== 'permission denied')
 }
 
+/**
+ * Why there is no answer. What is wrong with a certificate, a scheme or a token stays wrong, so that is `invalid`. Reasons:
+ * `untrusted-certificate`, `other-name`, `no-tls`, `closed` (perhaps for want of TLS).
+ */
 function unreachable(address: string, cause: unknown): AppError {
+  const code = cause instanceof Error && 'code' in cause ? String(cause.code) : ''
+  const told = messageOf(cause)
+  if (code === 'UND_ERR_INVALID_ARG') return invalid(`the request cannot be sent: ${told}`, { cause })
+  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID')
+    return invalid(`the certificate of ${address} is for another name: ${told}`, { cause, reason: 'other-name' })
+  if (/CERT|SIGNATURE/.test(code))
+    return invalid(`the certificate of ${address} is not trusted: ${told}`, { cause, reason: 'untrusted-certificate' })
+  if (code.startsWith('ERR_SSL_')) return invalid(`${address} does not answer in TLS`, { cause, reason: 'no-tls' })
   const late = cause instanceof errors.HeadersTimeoutError || cause instanceof errors.BodyTimeoutError
-  const why = late ? 'it did not answer in time' : messageOf(cause)
-  return unavailable(`cannot reach ${address}: ${why}`, { cause })
+  const closed = cause instanceof errors.SocketError ? { reason: 'closed' } : {}
+  return unavailable(`cannot reach ${address}: ${late ? 'it did not answer in time' : told}`, { cause, ...closed })
 }

@@ -28,7 +28,9 @@ interface Deps {
 const world = { clock: systemClock, random: systemRandom }
 const LEASE_NAME = 'keyturn-controller'
 
-export async function startControllerProcess(deps: Deps): Promise<AsyncDisposable> {
+export async function startControllerProcess(
+  deps: Deps,
+): Promise<AsyncDisposable & { readonly failed: Promise<unknown> }> {
   const { config } = deps
   await using stack = new AsyncDisposableStack()
   const client = stack.use(engineClient(config))
@@ -39,15 +41,11 @@ export async function startControllerProcess(deps: Deps): Promise<AsyncDisposabl
     config.manifestsDir !== undefined && config.secretsDir !== undefined
       ? await standalone(deps, client, config.manifestsDir, config.secretsDir, state)
       : await inCluster(deps, client, stack, state)
-  running.catch((error) => {
-    if (deps.signal.aborted) return
-    deps.log.fatal({ err: error }, 'the controller cannot go on')
-    process.exitCode = 1
-    process.kill(process.pid, 'SIGTERM')
-  })
-  stack.defer(() => running.catch(() => undefined))
+  const { promise: failed, resolve: fail } = Promise.withResolvers<unknown>()
+  const ended = running.catch(fail)
+  stack.defer(() => ended)
   const resources = stack.move()
-  return { [Symbol.asyncDispose]: () => resources.disposeAsync() }
+  return { failed, [Symbol.asyncDispose]: () => resources.disposeAsync() }
 }
 
 type Ready = { isReady: () => boolean }

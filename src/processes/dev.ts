@@ -17,9 +17,16 @@ export async function startDev(deps: {
   readonly log: Logger
   readonly version: string
   readonly signal: AbortSignal
-}): Promise<AsyncDisposable> {
+}): Promise<AsyncDisposable & { readonly failed: Promise<unknown> }> {
   const { config, log, version, signal } = deps
   await using stack = new AsyncDisposableStack()
+  const world = { clock: systemClock, random: systemRandom, log }
+  // Before the store is made: a wrong directory should leave nothing behind.
+  const { source, sink } = await openStandalone({
+    manifests: config.manifestsDir,
+    secrets: config.secretsDir,
+    ...world,
+  })
   const { engine } = stack.use(await startServer({ config: config.server, log, version }))
   const client = stack.use(
     createClient({
@@ -29,20 +36,9 @@ export async function startDev(deps: {
       token: async () => engine.controllerToken,
     }),
   )
-  const world = { clock: systemClock, random: systemRandom, log }
-  const { source, sink } = await openStandalone({
-    manifests: config.manifestsDir,
-    secrets: config.secretsDir,
-    ...world,
-  })
-  const running = startController({ source, sink, client, signal, ...world })
-  running.catch((error) => {
-    if (signal.aborted) return
-    log.fatal({ err: error }, 'the controller cannot go on')
-    process.kill(process.pid, 'SIGTERM')
-    process.exitCode = 1
-  })
-  stack.defer(() => running.catch(() => undefined))
+  const { promise: failed, resolve: fail } = Promise.withResolvers<unknown>()
+  const running = startController({ source, sink, client, signal, ...world }).catch(fail)
+  stack.defer(() => running)
   const resources = stack.move()
-  return { [Symbol.asyncDispose]: () => resources.disposeAsync() }
+  return { failed, [Symbol.asyncDispose]: () => resources.disposeAsync() }
 }

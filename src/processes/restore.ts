@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { text } from 'node:stream/consumers'
+import { openProcessIo } from '../cli/io.ts'
 import { type Environment, restoreConfig } from '../config.ts'
 import { restore } from '../engine/commands/restore.ts'
 import { systemClock } from '../lib/clock.ts'
@@ -12,8 +13,11 @@ export async function restoreCommand(args: readonly string[], env: Environment):
   const bindPasswords = await Promise.all(
     config.bindPasswords.map(async ({ mount, file }) => ({ mount, password: await passwordIn(file) })),
   )
-  const print = (line: string) => process.stdout.write(`${line}\n`)
+  const io = openProcessIo()
+  const print = (line: string) => io.out(`${line}\n`)
   await restore({ ...config, bindPasswords }, { clock: systemClock, print })
+  const key = config.sealKeyFile === `${config.data}/seal-key` ? '' : ` --seal-key ${config.sealKeyFile}`
+  print(`Start it with: keyturn server --data ${config.data}${key}`)
   return 0
 }
 

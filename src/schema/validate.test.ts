@@ -12,6 +12,17 @@ test.each(SAMPLES)('$kind: $title', ({ kind, spec, old, refused }) => {
   else expect('problems' in reading ? reading.problems.join('; ') : 'accepted').toContain(refused)
 })
 
+test('a misspelt field is named beside the one that it leaves out', () => {
+  const spec = { engineRef: {}, usernme: 'x', rotationPeriod: 5 }
+  const reading = readSpec(LdapStaticRole, spec, { strict: true })
+  expect('problems' in reading && reading.problems).toEqual([
+    'spec.engineRef.name: is required',
+    'spec.username: is required',
+    expect.stringMatching(/^spec\.rotationPeriod: .*string/),
+    'spec.usernme: unknown field',
+  ])
+})
+
 test('durations become milliseconds, and the manifest keeps its spelling', () => {
   const spec = { engineRef: { name: 'corp' }, username: 'a', rotationPeriod: '1d12h' }
   expect(readSpec(LdapStaticRole, spec)).toMatchObject({ spec: { rotationPeriod: 36 * 3_600_000 } })

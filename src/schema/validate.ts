@@ -14,16 +14,19 @@ export function readSpec<S extends z.ZodObject>(
   { old, strict = false }: { old?: unknown; strict?: boolean } = {},
 ): SpecReading<z.output<S>> {
   const parsed = kind.spec.safeParse(raw)
-  if (!parsed.success) return { problems: parsed.error.issues.map(issueText) }
-  const problems = [
-    ...problemsOf(kind.spec, raw, old, 'spec'),
-    ...(strict ? unknownFields(kind.spec, raw, 'spec') : []),
-  ]
+  const unknown = strict ? unknownFields(kind.spec, raw, 'spec') : []
+  if (!parsed.success) return { problems: [...parsed.error.issues.map((issue) => issueText(issue, raw)), ...unknown] }
+  const problems = [...problemsOf(kind.spec, raw, old, 'spec'), ...unknown]
   return problems.length === 0 ? { spec: parsed.data } : { problems }
 }
 
-function issueText(issue: z.core.$ZodIssue): string {
-  return `${['spec', ...issue.path.map(String)].join('.')}: ${issue.message}`
+function issueText(issue: z.core.$ZodIssue, raw: unknown): string {
+  const given = issue.path.reduce<unknown>(
+    (at, name) => (at instanceof Object ? Reflect.get(at, name) : undefined),
+    raw,
+  )
+  const message = given === undefined && issue.code === 'invalid_type' ? 'is required' : issue.message
+  return `${['spec', ...issue.path.map(String)].join('.')}: ${message}`
 }
 
 function problemsOf(schema: z.core.$ZodType, value: unknown, old: unknown, path: string): string[] {

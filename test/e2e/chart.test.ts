@@ -57,6 +57,8 @@ describe.skipIf(!here)('the chart, rendered', () => {
     ['a misspelled name', { persistance: {} }, /persistance/],
     ['a misspelled name deep inside', { server: { tls: { secret: 'x' } } }, /secret/],
     ['more replicas than SQLite can have', { replicaCount: 2 }, /replicaCount/],
+    ['a label that selects the pod', { podLabels: { 'app.kubernetes.io/name': 'x' } }, /podLabels/],
+    ['a label for all that selects the pod', { commonLabels: { 'app.kubernetes.io/instance': 'x' } }, /commonLabels/],
     ['a text for a switch', { dev: 'no' }, /dev/],
     ['an unknown log level', { server: { logLevel: 'loud' } }, /logLevel/],
     ['an unknown place for audit records', { server: { audit: 'syslog' } }, /audit/],

@@ -22,8 +22,8 @@ import { systemClock } from '../../src/lib/clock.ts'
 import { createLogger } from '../../src/lib/log.ts'
 import { systemRandom } from '../../src/lib/random.ts'
 import { Secret } from '../../src/lib/secret.ts'
-import { until } from '../support/cluster.ts'
-import { newNamespace, sharedCluster } from '../support/shared-cluster.ts'
+import { newNamespace, until } from '../support/cluster.ts'
+import { sharedCluster } from '../support/shared-cluster.ts'
 
 const cluster = sharedCluster()
 const group = `runtime-${process.pid}.example.com`

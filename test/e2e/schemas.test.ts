@@ -4,7 +4,8 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { findKind } from '../../src/schema/kinds.ts'
 import { API_VERSION } from '../../src/schema/resource.ts'
-import { newNamespace, sharedCluster } from '../support/shared-cluster.ts'
+import { newNamespace } from '../support/cluster.ts'
+import { sharedCluster } from '../support/shared-cluster.ts'
 import { SAMPLES } from '../support/spec-samples.ts'
 
 /** The CRDs on a real API server: the samples of the unit tests through structural schema and CEL. */

@@ -46,7 +46,10 @@ beforeAll(async () => {
   rootToken = (await readFile(path.join(dir, 'data/root-token'), 'utf8')).trim()
   logins = await startApi({
     engine: directoryLogin,
-    listeners: [{ kind: 'unix', path: path.join(dir, 'login.sock'), mode: 0o600 }],
+    listeners: [
+      { kind: 'unix', path: path.join(dir, 'login.sock'), mode: 0o600 },
+      { kind: 'tcp', host: '127.0.0.1', port: 0, tls: { directory: path.join(dir, 'other'), names: ['elsewhere'] } },
+    ],
     clock: systemClock,
     random: systemRandom,
     log: createLogger({ level: 'silent' }),
@@ -64,9 +67,14 @@ afterAll(async () => {
   await rm(dir, { recursive: true, force: true })
 })
 
-/** An engine in which alice and her password are known. */
+/** An engine in which alice and her password are known; it notes who revokes a token. */
+const revoked: (string | undefined)[] = []
 const directoryLogin: EngineDoor = {
-  async handle({ id, path: asked, fields }) {
+  async handle({ id, path: asked, fields, token }) {
+    if (asked === 'auth/token/revoke-self') {
+      revoked.push(token?.reveal())
+      return { kind: 'empty', requestId: id, warnings: [] }
+    }
     if (asked !== 'auth/corp/login/alice' || fields['password'] !== 'wonder land')
       throw invalid('ldap operation failed: failed to bind as user')
     const auth = {
@@ -87,15 +95,19 @@ const directoryLogin: EngineDoor = {
   },
 }
 
+async function spawned(program: string, args: readonly string[], env: Record<string, string> = {}) {
+  const home = path.join(dir, 'home')
+  await mkdir(home, { recursive: true })
+  return spawn(program, args, {
+    env: { PATH: process.env['PATH'], HOME: home, KEYTURN_ADDR: `unix:${dir}/k.sock`, ...env },
+  })
+}
+
 async function keyturn(
   args: string[],
   { env = {}, input = '' }: { env?: Record<string, string>; input?: string } = {},
 ) {
-  const home = path.join(dir, 'home')
-  await mkdir(home, { recursive: true })
-  const child = spawn(process.execPath, [main, ...args], {
-    env: { HOME: home, KEYTURN_ADDR: `unix:${dir}/k.sock`, ...env },
-  })
+  const child = await spawned(process.execPath, [main, ...args], env)
   let [out, err] = ['', '']
   child.stdout.on('data', (chunk) => {
     out += chunk
@@ -136,12 +148,37 @@ test('write, read, list and delete a policy, over the socket and over TLS', asyn
 
 test('how it ended is in the exit code, why on standard error, and nothing on standard output', async () => {
   const denied = await keyturn(['read', 'sys/mounts'], { env: { KEYTURN_TOKEN: 'kts.none' } })
-  expect(denied).toEqual({ code: 3, out: '', err: 'keyturn: permission denied\n' })
+  expect(denied).toMatchObject({ code: 3, out: '' })
+  expect(denied.err).toMatch(/^keyturn: permission denied\n {2}.*"keyturn login".*\n$/)
   expect((await keyturn(['read', 'sys/nowhere'], asRoot())).code).toBe(4)
   expect((await keyturn(['write', 'sys/policies/acl/bad', 'policy=path {'], asRoot())).code).toBe(2)
-  const stranger = await keyturn(['read', 'sys/mounts'], { env: { KEYTURN_TOKEN: rootToken, KEYTURN_ADDR: tcp } })
-  expect(stranger).toMatchObject({ code: 5, out: '', err: expect.stringContaining('certificate') })
-  expect(stranger.err).not.toContain(rootToken)
+})
+
+test.each<[string, (url: string) => string, string | undefined, number, RegExp]>([
+  ['no CA', (url) => url, undefined, 2, /not trusted: .*\n.*--ca-cert FILE or KEYTURN_CACERT/],
+  ['the CA of somebody else', (url) => url, 'other/ca.crt', 2, /not trusted: .*\n.*--ca-cert/],
+  ['another name', () => logins.addresses[1] ?? '', 'other/ca.crt', 2, /for another name: .*\n.*--tls-names/],
+  ['no TLS', (url) => url.replace('https', 'http'), undefined, 5, /cannot reach .*\n.*begins with https/],
+])('%s: it says so, and what to do', async (_, addressOf, ca, code, said) => {
+  const env = { KEYTURN_TOKEN: rootToken, KEYTURN_ADDR: addressOf(tcp) }
+  const told = await keyturn(['read', 'sys/mounts'], {
+    env: { ...env, ...(ca !== undefined && { KEYTURN_CACERT: path.join(dir, ca) }) },
+  })
+  expect(told).toMatchObject({ code, out: '', err: expect.stringMatching(said) })
+  expect(told.err).not.toContain(rootToken)
+})
+
+test('whoever reads no further is left in peace; a full disk is told', async () => {
+  const unread = await spawned(process.execPath, [main, 'help'])
+  unread.stdout.destroy()
+  let err = ''
+  unread.stderr.on('data', (chunk) => (err += chunk))
+  const [code] = await once(unread, 'close')
+  expect({ code, err }).toEqual({ code: 0, err: '' })
+  const full = await spawned('sh', ['-c', '"$0" "$1" help >/dev/full', process.execPath, main])
+  full.stderr.on('data', (chunk) => (err += chunk))
+  expect((await once(full, 'close'))[0]).toBe(1)
+  expect(err).toMatch(/^keyturn: cannot write the answer: .*ENOSPC.*\n$/)
 })
 
 test('backup writes a file that only its owner reads', async () => {
@@ -188,4 +225,30 @@ test('a directory login that fails, and one without a password', async () => {
   expect(wrong).toEqual({ code: 2, out: '', err: 'keyturn: ldap operation failed: failed to bind as user\n' })
   const none = await keyturn(['login', '-path=corp', 'alice'], { env: at })
   expect(none).toMatchObject({ code: 2, err: expect.stringContaining('SERVICE_LDAP_PASSWORD') })
+})
+
+test('a token that cannot be kept does not live on', async () => {
+  const env = { KEYTURN_ADDR: `unix:${dir}/login.sock`, SERVICE_LDAP_PASSWORD: 'wonder land', HOME: '/dev/null' }
+  const { code, out, err } = await keyturn(['login', '-path=corp', 'alice'], { env })
+  expect({ code, out }).toEqual({ code: 2, out: '' })
+  expect(err).toContain('cannot save the token in /dev/null/.keyturn-token')
+  expect(revoked).toEqual(['kts.alice'])
+})
+
+test.each([
+  ['a slip is taken back with Ctrl-U', 'wrong\u0015wonder landd\u007f\r', 0, /policies +default, ops/],
+  ['Ctrl-C is no password', 'wonder\u0003', 2, /keyturn: interrupted/],
+])('at a terminal, %s', async (_, typed, code, said) => {
+  const command = `exec ${process.execPath} ${main} login -path=corp alice`
+  const at = { KEYTURN_ADDR: `unix:${dir}/login.sock`, SHELL: '/bin/sh' }
+  const terminal = await spawned('script', ['-qec', command, '/dev/null'], at)
+  let shown = ''
+  terminal.stdout.on('data', (chunk) => {
+    if (!shown.includes('Password for alice: ') && `${shown}${chunk}`.includes('Password for alice: '))
+      terminal.stdin.write(typed)
+    shown += chunk
+  })
+  expect((await once(terminal, 'close'))[0], shown).toBe(code)
+  expect(shown).toMatch(said)
+  expect(shown).not.toContain('wonder')
 })

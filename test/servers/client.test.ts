@@ -235,7 +235,8 @@ test('a server that is not there is unavailable; an address that is none is inva
   })
   const stranger = createClient({ ...deps, transport: httpTransport({ address: api.addresses[1] ?? '' }) })
   await expect(stranger.read('a')).rejects.toMatchObject({
-    kind: 'unavailable',
+    kind: 'invalid',
+    reason: 'untrusted-certificate',
     message: expect.stringMatching(/certificate/),
   })
   const careless = createClient({
@@ -244,5 +245,6 @@ test('a server that is not there is unavailable; an address that is none is inva
   })
   expect((await careless.read('sys/health'))?.data).toEqual({ sealed: true })
   expect(() => httpTransport({ address: 'localhost:8200' })).toThrow(/must begin with/)
+  expect(() => httpTransport({ address: 'https://localhost:8200/v1' })).toThrow(/must end with its host and port/)
   await Promise.all([away, stranger, careless].map((client) => client[Symbol.asyncDispose]()))
 })

@@ -286,6 +286,15 @@ export function connectCluster(info: ClusterInfo): Cluster {
   }
 }
 
+let namespaces = 0
+
+/** Makes a namespace of its own for a test; names never repeat within a run. */
+export async function newNamespace(cluster: Cluster, labels: Record<string, string> = {}): Promise<string> {
+  const name = `e2e-${process.pid}-${++namespaces}`
+  await cluster.apply(JSON.stringify({ apiVersion: 'v1', kind: 'Namespace', metadata: { name, labels } }))
+  return name
+}
+
 /** Looks every 50 ms until `check` answers something true, and returns that; throws after `seconds`. */
 export async function until<T>(seconds: number, what: string, check: () => Promise<T> | T): Promise<NonNullable<T>> {
   const deadline = performance.now() + seconds * 1000

@@ -3,9 +3,8 @@ import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import { Agent } from 'undici'
 import { type Rendered, renderChart } from './chart.ts'
-import { type Cluster, until } from './cluster.ts'
+import { type Cluster, newNamespace, until } from './cluster.ts'
 import { type Keyturn, startKeyturn } from './keyturn.ts'
-import { newNamespace } from './shared-cluster.ts'
 import { type Slapd, startSlapd } from './slapd.ts'
 
 /**
@@ -36,6 +35,7 @@ export interface Account {
 
 export interface Controller {
   readonly identity: string
+  readonly pid: number
   readonly output: string
   kill(signal?: NodeJS.Signals): Promise<void>
   signal(signal: NodeJS.Signals): void
@@ -53,10 +53,13 @@ export const COUNT_DELAY_MS = 3_000
 const ROOT = path.resolve(import.meta.dirname, '../..')
 const PLURALS = ['ldapstaticroles', 'ldapgroupmappings', 'ldapauths', 'ldapengines', 'accesspolicies'] as const
 
-export async function startOperator(cluster: Cluster, { bulk = 120 }: { bulk?: number } = {}): Promise<Operator> {
+export async function startOperator(
+  cluster: Cluster,
+  { bulk = 120, logLevel = 'debug' }: { bulk?: number; logLevel?: 'debug' | 'info' } = {},
+): Promise<Operator> {
   const [slapd, server] = await Promise.all([
     startSlapd({ BULK: String(bulk) }),
-    startKeyturn({ env: { KEYTURN_LOG_LEVEL: 'debug' } }),
+    startKeyturn({ env: { KEYTURN_LOG_LEVEL: logLevel } }),
     installCrds(cluster),
   ])
   await cluster.apply(JSON.stringify({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: CENTRAL } }))
@@ -69,7 +72,7 @@ export async function startOperator(cluster: Cluster, { bulk = 120 }: { bulk?: n
     server,
     controller: undefined as unknown as Controller, // set below, before anybody sees this object
     async startController(identity) {
-      const controller = await launch(operator, identity)
+      const controller = await launch(operator, identity, logLevel)
       controllers.add(controller)
       return controller
     },
@@ -300,13 +303,13 @@ export function measured(what: string, samples: readonly number[]): { p95: numbe
   return { p95, p99 }
 }
 
-async function launch({ cluster, server }: Operator, identity: string): Promise<Controller> {
+async function launch({ cluster, server }: Operator, identity: string, logLevel: string): Promise<Controller> {
   let output = ''
   const flags = [
     ...['--socket', server.socket, '--controller-token', path.join(server.dataDir, 'controller-token')],
     ...['--kubeconfig', cluster.kubeconfigs.operator, '--namespace', CENTRAL, '--identity', identity],
   ]
-  const command = [process.execPath, path.join(ROOT, 'src/main.ts'), 'controller', ...flags, '--log-level', 'debug']
+  const command = [process.execPath, path.join(ROOT, 'src/main.ts'), 'controller', ...flags, '--log-level', logLevel]
   const child: ChildProcess = spawn('setpriv', ['--pdeathsig', 'KILL', '--', ...command], {
     stdio: ['ignore', 'pipe', 'pipe'],
   })
@@ -318,6 +321,7 @@ async function launch({ cluster, server }: Operator, identity: string): Promise<
   })
   return {
     identity,
+    pid: child.pid ?? 0,
     get output() {
       return output
     },

@@ -1,7 +1,7 @@
-import { mkdir } from 'node:fs/promises'
+import { mkdir, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Clock } from '../../lib/clock.ts'
-import { messageOf } from '../../lib/errors.ts'
+import { invalid, messageOf } from '../../lib/errors.ts'
 import type { Logger } from '../../lib/log.ts'
 import type { Random } from '../../lib/random.ts'
 import { Secret } from '../../lib/secret.ts'
@@ -32,9 +32,10 @@ export interface StandaloneOptions {
   readonly log: Logger
 }
 
-/** Opens the pair. Throws when a directory cannot be read or made. */
+/** Opens the pair. Throws `invalid` when there are no manifests to read, and when a directory cannot be made. */
 export async function openStandalone(options: StandaloneOptions): Promise<{ source: Source; sink: Sink }> {
   const { manifests, secrets: folder, clock, random, log } = options
+  await requireReadable(manifests)
   await mkdir(folder, { recursive: true, mode: 0o700 })
   const objects = new ObjectStore(join(folder, '.keyturn'), log)
   await objects.load()
@@ -125,4 +126,12 @@ export async function openStandalone(options: StandaloneOptions): Promise<{ sour
   }
 
   return { source, sink }
+}
+
+async function requireReadable(manifests: string): Promise<void> {
+  try {
+    await readdir(manifests)
+  } catch (cause) {
+    throw invalid(`the directory of manifests cannot be read: ${messageOf(cause)}`, { cause })
+  }
 }

@@ -63,7 +63,7 @@ export class ManifestSet {
     for (const file of files) {
       if ('problem' in file) {
         broken.add(file.file)
-        problems.add(`${file.file}: ${file.problem}`)
+        problems.add(`${file.file}: ${file.problem}; what the whole file said before stays in force`)
         continue
       }
       for (const manifest of file.manifests) {

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
-import { parseAllDocuments } from 'yaml'
+import { LineCounter, parseAllDocuments } from 'yaml'
 import { messageOf } from '../../lib/errors.ts'
 import { findKind } from '../../schema/kinds.ts'
 import { API_VERSION } from '../../schema/resource.ts'
@@ -54,7 +54,8 @@ export async function readManifests(directory: string): Promise<ManifestFile[]> 
 
 /** Throws where a document is not an object of Kubernetes. A message never quotes the text: it may hold a password. */
 export function parseManifests(file: string, text: string): Manifest[] {
-  const documents = parseAllDocuments(text, { prettyErrors: false })
+  const lineCounter = new LineCounter()
+  const documents = parseAllDocuments(text, { prettyErrors: false, lineCounter })
   const manifests: Manifest[] = []
   const add = (value: unknown) => {
     if (value === null || value === undefined) return
@@ -64,7 +65,10 @@ export function parseManifests(file: string, text: string): Manifest[] {
   }
   for (const document of Array.isArray(documents) ? documents : []) {
     const [error] = document.errors
-    if (error) throw new Error(`not YAML: ${error.code} at character ${error.pos[0]}`)
+    if (error) {
+      const { line, col } = lineCounter.linePos(error.pos[0])
+      throw new Error(`not YAML: ${error.code} at line ${line}, column ${col}`)
+    }
     add(document.toJS({ maxAliasCount: 100 }))
   }
   return manifests

@@ -18,6 +18,8 @@ export function errnoOf(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
 }
 
+/** The path itself is wrong, and stays so. */
+const WRONG_PATH = ['ENOENT', 'ENOTDIR', 'EISDIR']
 const PLAIN_WORDS: Record<string, string> = {
   EACCES: 'permission denied',
   EPERM: 'permission denied',
@@ -33,8 +35,9 @@ const PLAIN_WORDS: Record<string, string> = {
 export function fileFailure(error: unknown, verb: string, file: string): AppError {
   if (error instanceof AppError) return error
   if (errnoOf(error) === undefined) throw error
-  const why = PLAIN_WORDS[errnoOf(error) ?? ''] ?? messageOf(error)
-  return unavailable(`cannot ${verb} ${file}: ${why}`, { cause: error })
+  const code = errnoOf(error) ?? ''
+  const told = WRONG_PATH.includes(code) ? invalid : unavailable
+  return told(`cannot ${verb} ${file}: ${PLAIN_WORDS[code] ?? messageOf(error)}`, { cause: error })
 }
 
 /** Makes a directory and what is missing above it, readable by its owner only; leaves an existing one alone. */
