@@ -39,7 +39,8 @@ export interface ListOptions extends CallOptions {
 }
 
 export interface WatchOptions extends Omit<ListOptions, 'exactVersion' | 'urgent'> {
-  readonly resourceVersion: string
+  /** Where to go on; absent: the state comes first, and a bookmark that ends it. */
+  readonly resourceVersion?: string
   readonly timeoutSeconds: number
   /** Called for every piece that arrives, even within a line. */
   readonly onBytes?: () => void
@@ -53,7 +54,7 @@ export interface ApplyOptions extends CallOptions {
 
 export type WatchEvent =
   | { readonly type: 'ADDED' | 'MODIFIED' | 'DELETED'; readonly object: KubeObject }
-  | { readonly type: 'BOOKMARK'; readonly resourceVersion: string }
+  | { readonly type: 'BOOKMARK'; readonly resourceVersion: string; readonly endsState: boolean }
 
 /** One page of a list; all pages of one list share a resource version. */
 export interface ListPage {
@@ -72,6 +73,7 @@ const LIST_TIMEOUT_MS = 60_000
 const PAGE_SIZE = 500
 const IN_FLIGHT = 16
 const TRIES = 4
+const STATE_END = 'k8s.io/initial-events-end'
 const METADATA = 'application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1'
 const METADATA_LIST = 'application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1'
 
@@ -213,13 +215,18 @@ export class KubeClient {
 
   /**
    * Events from `resourceVersion` on, until the server ends the watch (then the iterator ends) or it breaks (then it throws).
-   * An expired version throws a `KubeError` with `isExpired`, whichever way the server says it. Ends at once when `signal` aborts.
+   * A version from which the server cannot go on throws a `KubeError` with `isExpired`, whichever way the server says it. Ends at
+   * once when `signal` aborts.
    */
   async *watch(type: ResourceType, namespace: Namespaces, options: WatchOptions): AsyncGenerator<WatchEvent> {
     const query = selectors(options)
     query.set('watch', 'true')
     query.set('allowWatchBookmarks', 'true')
-    query.set('resourceVersion', options.resourceVersion)
+    if (options.resourceVersion !== undefined) query.set('resourceVersion', options.resourceVersion)
+    else {
+      query.set('sendInitialEvents', 'true')
+      query.set('resourceVersionMatch', 'NotOlderThan')
+    }
     query.set('timeoutSeconds', String(options.timeoutSeconds))
     const what = `watch ${type.plural}`
     const answer = await this.#send('watch', what, {
@@ -229,8 +236,8 @@ export class KubeClient {
       ...(options.signal && { signal: options.signal }),
       repeatable: false,
     })
-    options.onBytes?.()
     if (answer.statusCode !== 200) throw errorOfStatus(what, answer.statusCode, parse(await answer.body.text()))
+    options.onBytes?.()
     for await (const line of readLines(answer.body, options.onBytes)) yield eventOf(what, line)
   }
 
@@ -323,7 +330,10 @@ function eventOf(what: string, line: string): WatchEvent {
   const { type, object } = event
   if (type === 'ERROR') throw errorOfStatus(what, 500, object)
   if (!isObject(object)) throw new KubeError(what, { status: 0, text: 'an event of the watch holds no object' })
-  if (type === 'BOOKMARK') return { type, resourceVersion: object.metadata.resourceVersion ?? '' }
+  if (type === 'BOOKMARK') {
+    const { resourceVersion = '', annotations = {} } = object.metadata
+    return { type, resourceVersion, endsState: annotations[STATE_END] === 'true' }
+  }
   if (type === 'ADDED' || type === 'MODIFIED' || type === 'DELETED') return { type, object }
   throw new KubeError(what, { status: 0, text: 'an event of the watch has an unknown type' })
 }
