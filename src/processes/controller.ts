@@ -67,7 +67,8 @@ async function standalone(
 
 async function inCluster({ config, log, signal }: Deps, client: Client, stack: AsyncDisposableStack, state: Ready) {
   const endpoint = await endpointOf(config)
-  const kube = stack.use(new KubeClient(endpoint, world))
+  // Work that was under way when the lead was lost must not overwrite what the next leader writes.
+  const kube = stack.use(new KubeClient(endpoint, { ...world, mayWrite: () => lease.isLeader() }))
   const instance = config.identity || `${hostname()}_${systemRandom.uuid()}`
   const lease = new LeaderLease(
     { namespace: config.namespace, name: LEASE_NAME, identity: instance },
@@ -93,7 +94,6 @@ async function inCluster({ config, log, signal }: Deps, client: Client, stack: A
         finalizerManager: 'keyturn-finalizer',
         ownerLabel: 'keyturn.dev/owner-uid',
         reporter: { controller: 'keyturn.dev/controller', instance },
-        isLeader: () => lease.isLeader(),
       },
       { client: kube, ...world, log },
     )

@@ -481,8 +481,9 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
     const central = await newNamespace(cluster)
     await cluster.apply(widget(namespace, 'one'))
     await cluster.apply(RIGHTS)
-    const operator = new KubeClient(await kubeconfigEndpoint(cluster.kubeconfigs.operator), deps())
     let leading = true
+    const endpoint = await kubeconfigEndpoint(cluster.kubeconfigs.operator)
+    const operator = new KubeClient(endpoint, { ...deps(), mayWrite: () => leading })
     const { source, sink } = clusterPair(
       {
         types: [WIDGETS],
@@ -493,7 +494,6 @@ describe.skipIf(!cluster)('the Kubernetes runtime against a real API server', ()
         finalizerManager: 'keyturn-finalizer',
         ownerLabel: 'example.com/owner',
         reporter: { controller: 'keyturn.dev/controller', instance: 'test-1' },
-        isLeader: () => leading,
       },
       { ...deps(), client: operator },
     )

@@ -1,4 +1,5 @@
 import type { Clock } from '../../lib/clock.ts'
+import { AppError } from '../../lib/errors.ts'
 import type { Random } from '../../lib/random.ts'
 import type { KubeEndpoint } from './endpoint.ts'
 import { Gate } from './gate.ts'
@@ -19,7 +20,8 @@ import { readLines } from './lines.ts'
  * The Kubernetes door: a small client of the API server for a process that lives for months.
  *
  * Invariants: every call has a deadline; connections are reused; at most 16 calls are under way, Lease renewals apart from them;
- * only what may be repeated is repeated (a 409 never is); a namespaced collection is never read without saying which namespace.
+ * only what may be repeated is repeated (a 409 never is); a write of who may not write any more is not sent, however long it has
+ * waited or been repeated; a namespaced collection is never read without saying which namespace.
  * It leaves caching to `informer.ts`, what to do about an error to its callers, and knows no kind but by its path.
  */
 
@@ -88,6 +90,13 @@ interface Call extends CallOptions {
   readonly repeatable: boolean
 }
 
+export interface KubeClientDeps {
+  readonly clock: Clock
+  readonly random: Random
+  /** Asked in the moment in which a write goes out; `urgent` calls are not asked about. */
+  readonly mayWrite?: () => boolean
+}
+
 export class KubeClient {
   readonly #transport: KubeTransport
   readonly #clock: Clock
@@ -96,8 +105,8 @@ export class KubeClient {
   // One repetition is earned by ten calls, so that a server in trouble is not sent a multiple of the usual load.
   #repeatsLeft = 10
 
-  constructor(endpoint: KubeEndpoint, { clock, random }: { readonly clock: Clock; readonly random: Random }) {
-    this.#transport = new KubeTransport(endpoint, clock)
+  constructor(endpoint: KubeEndpoint, { clock, random, mayWrite = () => true }: KubeClientDeps) {
+    this.#transport = new KubeTransport(endpoint, { clock, mayWrite })
     this.#clock = clock
     this.#random = random
   }
@@ -314,7 +323,7 @@ export class KubeClient {
         ...(call.signal && { signal: call.signal }),
       })
     } catch (error) {
-      if (error instanceof KubeError) throw error
+      if (error instanceof AppError) throw error
       throw new KubeError(what, { status: 0, text: 'the API server does not answer' }, error)
     }
   }
