@@ -1,5 +1,7 @@
 import type { Client } from '../client/client.ts'
 import type { Followed } from '../client/events.ts'
+import { abortable } from '../lib/abortable.ts'
+import { backoffMs } from '../lib/backoff.ts'
 import type { Clock } from '../lib/clock.ts'
 import { messageOf } from '../lib/errors.ts'
 import type { Logger } from '../lib/log.ts'
@@ -43,12 +45,25 @@ export interface ControllerOptions {
   /** Namespace of the Secrets that cluster-scoped kinds may name. */
   readonly centralNamespace?: string
   readonly workers?: number
+  /** How long work under way may go on after the stop. */
+  readonly graceMs?: number
 }
 
 const CENTRAL_NAMESPACE = 'keyturn-system'
 
-/** Runs until `signal` aborts; resolves after the last reconcile has ended. Throws when the source cannot be started. */
+/**
+ * Runs until `signal` aborts, wherever it has got to by then; resolves after the last reconcile has ended or was broken off. Throws when the
+ * source cannot be started.
+ */
 export async function startController(options: ControllerOptions): Promise<void> {
+  try {
+    await run(options)
+  } catch (error) {
+    if (!options.signal.aborted) throw error
+  }
+}
+
+async function run(options: ControllerOptions): Promise<void> {
   const { source, sink, client, clock, random, log, signal, workers = 8 } = options
   const centralNamespace = options.centralNamespace ?? CENTRAL_NAMESPACE
   const kinds = KINDS.map(({ kind }) => kind).filter((kind) => options.controllers?.includes(kind) ?? true)
@@ -65,8 +80,8 @@ export async function startController(options: ControllerOptions): Promise<void>
   }
 
   // The feed's place is taken before anything is looked at, so that nothing happens unseen in between.
-  const after = await feedPosition(client, clock, log, signal)
-  const mac = await openMac({ source, sink, random, namespace: centralNamespace })
+  const after = await insist(() => feedPosition(client, signal))
+  const mac = await insist(() => openMac({ source, sink, random, namespace: centralNamespace }))
   const deps = {
     source,
     sink,
@@ -91,12 +106,34 @@ export async function startController(options: ControllerOptions): Promise<void>
     const reconcile = reconcilers[kind]
     if (!reconcile) throw new Error(`no reconciler for ${kind}`)
     await runController(
-      { name: kind, queue, synced, workers, reconcile: (key) => reconcile(refOf(kind, key)) },
+      {
+        name: kind,
+        queue,
+        synced,
+        workers,
+        reconcile: (key, late) => reconcile(refOf(kind, key), late),
+        ...(options.graceMs !== undefined && { graceMs: options.graceMs }),
+      },
       { clock, log },
       signal,
     )
   })
   await Promise.all([synced, ...running, followFeed(after)])
+
+  /** Tries until it succeeds: the engine or the API server may be away just now. Throws when the signal aborts. */
+  async function insist<T>(work: () => Promise<T>): Promise<T> {
+    for (let failures = 1, told = ''; ; failures++) {
+      try {
+        return await abortable(work(), signal)
+      } catch (error) {
+        signal.throwIfAborted()
+        const message = messageOf(error)
+        if (message !== told) log.warn({ error: message }, 'cannot begin yet')
+        told = message
+        await clock.sleep(backoffMs(failures, { firstMs: 250, limitMs: 5_000 }, random), signal)
+      }
+    }
+  }
 
   function onChange(ref: ResourceRef, why: 'user' | 'resync'): void {
     const queue = queues.get(ref.kind)
@@ -173,21 +210,9 @@ export async function startController(options: ControllerOptions): Promise<void>
   }
 }
 
-async function feedPosition(client: Client, clock: Clock, log: Logger, signal: AbortSignal): Promise<number> {
-  let told = ''
-  for (;;) {
-    try {
-      const answer = await client.read('sys/events', {}, { signal })
-      return Number(answer?.data?.['last'] ?? 0)
-    } catch (error) {
-      if (signal.aborted) throw error
-      // The engine may start a moment later than we do.
-      const message = messageOf(error)
-      if (message !== told) log.warn({ error: message }, 'the engine does not answer yet')
-      told = message
-      await clock.sleep(500, signal)
-    }
-  }
+async function feedPosition(client: Client, signal: AbortSignal): Promise<number> {
+  const answer = await client.read('sys/events', {}, { signal })
+  return Number(answer?.data?.['last'] ?? 0)
 }
 
 function keyOf({ namespace, name }: ResourceRef): string {
