@@ -35,6 +35,8 @@ export interface ControllerConfig {
   readonly secretsDir: string | undefined
   /** Namespaces whose Secrets may be touched; empty: all. */
   readonly secretNamespaces: readonly string[]
+  /** Kinds to work on; empty: all. */
+  readonly controllers: readonly string[]
   readonly healthPort: number
   readonly logLevel: string
 }
@@ -83,6 +85,7 @@ const CONTROLLER_FLAGS = {
   manifests: { type: 'string' },
   secrets: { type: 'string' },
   'secret-namespaces': { type: 'string', default: '' },
+  controllers: { type: 'string', default: '' },
   'health-port': { type: 'string', default: '0' },
   'log-level': { type: 'string', default: 'info' },
 } as const
@@ -108,6 +111,7 @@ export function controllerConfig(args: readonly string[], env: Environment): Con
     manifestsDir,
     secretsDir,
     secretNamespaces: listOf(textOf(flags, 'secret-namespaces') ?? ''),
+    controllers: listOf(textOf(flags, 'controllers') ?? ''),
     healthPort: portOf(requireText(flags, 'health-port'), '--health-port'),
     logLevel: levelOf(flags),
   })

@@ -7,7 +7,7 @@ import { messageOf } from '../lib/errors.ts'
 import type { Logger } from '../lib/log.ts'
 import type { Random } from '../lib/random.ts'
 import { AccessPolicy } from '../schema/access-policy.ts'
-import { KINDS } from '../schema/kinds.ts'
+import { findKind, KINDS } from '../schema/kinds.ts'
 import { LdapAuth } from '../schema/ldap-auth.ts'
 import { LdapEngine } from '../schema/ldap-engine.ts'
 import { LdapGroupMapping } from '../schema/ldap-group-mapping.ts'
@@ -40,7 +40,7 @@ export interface ControllerOptions {
   readonly random: Random
   readonly log: Logger
   readonly signal: AbortSignal
-  /** Kinds to work on; all when absent. */
+  /** Kinds to work on; all when absent. The others are known, for one object needs another, and left as they are. */
   readonly controllers?: readonly string[]
   /** Namespace of the Secrets that cluster-scoped kinds may name. */
   readonly centralNamespace?: string
@@ -92,7 +92,9 @@ async function run(options: ControllerOptions): Promise<void> {
     enqueue,
     resolved,
     claims,
-    isResolved: (engine: string, namespace: string) => resolved.get(engine)?.has(namespace) ?? false,
+    // Where engines are not worked on their tables are what they are.
+    isResolved: (engine: string, namespace: string) =>
+      !queues.has(LdapEngine.kind) || (resolved.get(engine)?.has(namespace) ?? false),
   }
   const reconcilers: Readonly<Record<string, Reconcile>> = {
     [AccessPolicy.kind]: reconcileWith(accessPolicyReconciler(deps), deps),
@@ -101,7 +103,11 @@ async function run(options: ControllerOptions): Promise<void> {
     [LdapGroupMapping.kind]: reconcileWith(groupMappingReconciler(deps), deps),
     [LdapStaticRole.kind]: reconcileWith(staticRoleReconciler(deps), deps),
   }
-  const synced = source.start(kinds, onChange, signal)
+  const synced = source.start(
+    KINDS.map(({ kind }) => kind),
+    onChange,
+    signal,
+  )
   const running = [...queues].map(async ([kind, queue]) => {
     const reconcile = reconcilers[kind]
     if (!reconcile) throw new Error(`no reconciler for ${kind}`)
@@ -136,12 +142,11 @@ async function run(options: ControllerOptions): Promise<void> {
   }
 
   function onChange(ref: ResourceRef, why: 'user' | 'resync'): void {
-    const queue = queues.get(ref.kind)
-    if (queue) {
+    if (findKind(ref.kind)) {
       if (ref.kind === LdapStaticRole.kind) claims.note(ref)
       const object = source.get(ref)
       know(ref, object && `cr:${object.metadata.uid}`)
-      queue.add(keyOf(ref), why === 'user' ? 1 : 3)
+      queues.get(ref.kind)?.add(keyOf(ref), why === 'user' ? 1 : 3)
       if (why === 'user') wakeReferrers(ref)
       return
     }

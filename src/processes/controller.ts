@@ -13,11 +13,11 @@ import { clusterPair } from '../controller/source/cluster-sink.ts'
 import { openStandalone } from '../controller/source/directory-source.ts'
 import { abortable } from '../lib/abortable.ts'
 import { systemClock } from '../lib/clock.ts'
-import { messageOf } from '../lib/errors.ts'
+import { invalid, messageOf } from '../lib/errors.ts'
 import type { Logger } from '../lib/log.ts'
 import { systemRandom } from '../lib/random.ts'
 import { Secret } from '../lib/secret.ts'
-import { KINDS } from '../schema/kinds.ts'
+import { findKind, KINDS } from '../schema/kinds.ts'
 
 /** `keyturn controller`: the operator beside a server, over a cluster or over a directory of manifests. It has no key and speaks no LDAP. */
 interface Deps {
@@ -31,7 +31,7 @@ const LEASE_NAME = 'keyturn-controller'
 
 export async function startControllerProcess(deps: Deps): Promise<AsyncDisposable> {
   const { config, log } = deps
-  const what = { centralNamespace: config.namespace }
+  const what = { ...kindsOf(config), centralNamespace: config.namespace }
   await using stack = new AsyncDisposableStack()
   const client = stack.use(engineClient(config))
   const operate: Operate = (pair, signal) => startController({ ...pair, client, ...what, ...world, log, signal })
@@ -101,6 +101,14 @@ async function inCluster({ config, log, signal }: Deps, operate: Operate, stack:
   }
   log.info({ server: endpoint.server, instance }, 'controller started; it campaigns for leadership once all is known')
   return { running: Promise.all([pair.source.run(signal), campaign()]).then(() => undefined) }
+}
+
+/** The kinds to work on; all where none are named. */
+function kindsOf({ controllers }: ControllerConfig): { controllers?: readonly string[] } {
+  const unknown = controllers.find((kind) => !findKind(kind))
+  if (unknown !== undefined)
+    throw invalid(`--controllers: there is no kind ${unknown}, but ${KINDS.map(({ kind }) => kind).join(', ')}`)
+  return controllers.length > 0 ? { controllers } : {}
 }
 
 function engineClient(config: ControllerConfig): Client {

@@ -4,6 +4,7 @@ import path from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { type Client, createClient } from '../../src/client/client.ts'
 import { httpTransport } from '../../src/client/http.ts'
+import { controllerConfig } from '../../src/config.ts'
 import { startController } from '../../src/controller/controller.ts'
 import { openStandalone } from '../../src/controller/source/directory-source.ts'
 import type { Source } from '../../src/controller/source/source.ts'
@@ -11,10 +12,11 @@ import { systemClock } from '../../src/lib/clock.ts'
 import { unavailable } from '../../src/lib/errors.ts'
 import { createLogger } from '../../src/lib/log.ts'
 import { systemRandom } from '../../src/lib/random.ts'
+import { startControllerProcess } from '../../src/processes/controller.ts'
 import { until } from '../support/cluster.ts'
 import { reply, type ScriptedKube, scriptedKube } from '../support/scripted-kube.ts'
 
-/** How the controller begins and ends while the engine, or what keeps its own key, does not answer. */
+/** How the controller begins and ends, also while the engine, or what keeps its own key, does not answer. */
 
 const deps = { clock: systemClock, random: systemRandom, log: createLogger({ level: 'silent' }) }
 const POLICY = `
@@ -46,7 +48,10 @@ afterEach(async () => {
 })
 
 // In an object: a promise returned from an async function would be waited for.
-async function start(change: (source: Source) => Partial<Source> = () => ({})): Promise<{ running: Promise<void> }> {
+async function start(
+  change: (source: Source) => Partial<Source> = () => ({}),
+  controllers?: readonly string[],
+): Promise<{ running: Promise<void> }> {
   const { source, sink } = await openStandalone({
     ...deps,
     manifests: path.join(home, 'm'),
@@ -59,6 +64,7 @@ async function start(change: (source: Source) => Partial<Source> = () => ({})): 
     client,
     signal: stop.signal,
     graceMs: 200,
+    ...(controllers && { controllers }),
   })
   return { running }
 }
@@ -121,4 +127,32 @@ test('a key that cannot be read at first is read later', async () => {
   await asked('/acl/readers')
   stop.abort()
   await running
+})
+
+test('only the kinds that it is told to work on are worked on', async () => {
+  engine.handle = hangs
+  const spec = { urls: ['ldap://127.0.0.1:1'] }
+  const auth = { apiVersion: 'keyturn.dev/v1alpha1', kind: 'LdapAuth', metadata: { name: 'people' }, spec }
+  await writeFile(path.join(home, 'm/auth.yaml'), JSON.stringify(auth))
+  let known: Source | undefined
+  const { running } = await start(
+    (source) => {
+      known = source
+      return {}
+    },
+    ['LdapAuth'],
+  )
+  await asked('/v1/sys/auth')
+  expect(engine.requests.filter(({ path }) => path.endsWith('/acl/readers'))).toEqual([])
+  expect(known?.get({ kind: 'AccessPolicy', name: 'readers' })).toBeDefined()
+  stop.abort()
+  await running
+})
+
+test('a kind that there is not is refused before anything begins', async () => {
+  const args = ['--controllers', 'LdapAuth,LdapOath', '--manifests', path.join(home, 'm'), '--secrets', home]
+  const { log } = deps
+  await expect(
+    startControllerProcess({ config: controllerConfig(args, {}), log, signal: stop.signal }),
+  ).rejects.toMatchObject({ kind: 'invalid', message: expect.stringContaining('LdapOath') })
 })
