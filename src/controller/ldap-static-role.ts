@@ -3,6 +3,7 @@ import { LdapEngine, type LdapEngineSpec, type LdapEngineStatus } from '../schem
 import { LdapStaticRole, type LdapStaticRoleSpec, type LdapStaticRoleStatus } from '../schema/ldap-static-role.ts'
 import { readSpec } from '../schema/validate.ts'
 import { numberOf, refusal, secretOf, statementFor, textOf } from './access.ts'
+import { blockedUntil } from './blocked.ts'
 import { type ClaimIndex, standsAside } from './claims.ts'
 import { no, type Statement, yes } from './conditions.ts'
 import { type Credential, templateProblem } from './output.ts'
@@ -20,7 +21,6 @@ import { accountStatement, credentialStatement, decideRole, type EngineRole, eng
 export const ROTATE_REQUEST = 'keyturn.dev/rotate-requested-at'
 /** An event may be lost with a crash at the wrong moment: look again this long after a rotation was due. */
 const AFTER_DUE_MS = 60_000
-const BLOCKED_MS = 300_000
 
 type RoleContext = Context<LdapStaticRoleSpec, LdapStaticRoleStatus>
 
@@ -104,7 +104,7 @@ export function staticRoleReconciler(
           secret: output.secret,
           secretMAC: output.secretMAC,
         },
-        ...lookAgain(role.nextRotation, output.statement, deps.clock.now()),
+        ...lookAgain(role.nextRotation, output.statement, status.conditions, deps.clock.now()),
         ...(output.statement?.reason === 'Forbidden' && { retry: unavailable(output.statement.message) }),
       }
     },
@@ -283,12 +283,13 @@ function stopped({ status }: RoleContext, ...statements: Statement[]): Outcome {
 function lookAgain(
   nextRotation: Date | undefined,
   output: Statement | undefined,
+  before: RoleContext['status']['conditions'],
   now: Date,
 ): Pick<Outcome, 'lookAgainAt'> {
   const isBlocked = output?.status === 'False' && output.reason !== 'PasswordNotYetKnown'
   const times = [
     ...(nextRotation ? [nextRotation.getTime() + AFTER_DUE_MS] : []),
-    ...(isBlocked ? [now.getTime() + BLOCKED_MS] : []),
+    ...(isBlocked ? [blockedUntil('SecretSynced', before, now).getTime()] : []),
   ]
   return times.length === 0 ? {} : { lookAgainAt: new Date(Math.min(...times)) }
 }
