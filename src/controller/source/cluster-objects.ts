@@ -48,7 +48,8 @@ export function resourceOf(kind: string, object: KubeObject): Resource {
 }
 
 export function metaOf(object: KubeObject): OutputSecretMeta {
-  const { uid = '', labels = {}, annotations = {} } = object.metadata
+  const { uid = '', labels = {}, annotations = {}, ownerReferences = [] } = object.metadata
   const keys = object['managedKeys']
-  return { uid, labels, annotations, managedKeys: Array.isArray(keys) ? keys.map(String) : undefined }
+  const managedKeys = Array.isArray(keys) ? keys.map(String) : undefined
+  return { uid, labels, annotations, managedKeys, owners: ownerReferences.map((owner) => owner.uid) }
 }

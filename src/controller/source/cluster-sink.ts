@@ -47,8 +47,9 @@ export class ClusterSink implements Sink {
     return this.#deps.writes.during<SecretWriteResult>(keyOf(request), async () => {
       const result = await this.#secrets.apply(request)
       if (result.result !== 'written') return { result, after: undefined }
-      const { labels, annotations } = request
-      const meta = { uid: result.uid, labels, annotations, managedKeys: [...request.data.keys()] }
+      const { labels, annotations, ownerReference } = request
+      const owners = ownerReference ? [ownerReference.uid] : []
+      const meta = { uid: result.uid, labels, annotations, managedKeys: [...request.data.keys()], owners }
       return { result, after: { resourceVersion: result.resourceVersion, meta } }
     })
   }
