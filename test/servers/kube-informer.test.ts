@@ -245,6 +245,29 @@ test('a server that ends every watch at once is not hammered', async () => {
   expect(watched.length).toBeLessThan(40)
 })
 
+test('after an outage an expired version costs no further wait, but a server that knows no other answer is not hammered', async () => {
+  const clock = new TestClock()
+  const informer = start(clock)
+  await watchesSeen(1)
+  const plain = server.handle
+  server.handle = (_, response) => failure(response, 503, 'ServiceUnavailable')
+  server.dropConnections()
+  for (let second = 0; second < 60; second++) await clock.advance(1_000)
+  let expiries = 0
+  server.handle = (request, response) => {
+    if (!request.query.has('resourceVersion')) return plain(request, response)
+    expiries += 1
+    failure(response, 410, 'Expired')
+  }
+  await until(20, 'the first expiry', async () => {
+    if (expiries === 0) await clock.advance(1_000)
+    return expiries > 0
+  })
+  await until(5, 'the new state', () => informer.relists === 2)
+  for (let second = 0; second < 60; second++) await clock.advance(1_000)
+  expect(expiries).toBeLessThan(15)
+})
+
 test('a listener that throws stops neither the informer nor the others', async () => {
   watches.push((response) => response.write(line('ADDED', 'a', '11') + line('ADDED', 'b', '12')))
   const informer = start(fastClock(100), (what) => {

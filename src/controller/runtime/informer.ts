@@ -60,6 +60,8 @@ export class Informer {
   #version: string | undefined
   /** Whether the server can begin a watch with the state; true until it proves otherwise. */
   #streams = true
+  /** The last watch ended by an expired version, and nothing was heard since. */
+  #hasExpired = false
   #lastByteMs = 0
   #heardMs = 0
   #relistAtMs = 0
@@ -128,6 +130,11 @@ export class Informer {
     if (error instanceof KubeError && error.isExpired) {
       log.debug({ resource }, 'watch version expired, listing anew')
       this.#version = undefined
+      // Told by a server that is well again, so that it can be asked at once; but not by one of which that is the only answer.
+      if (!this.#hasExpired) {
+        this.#hasExpired = true
+        return 0
+      }
       return this.#backoff(startedMs)
     }
     if (error instanceof KubeError && error.status === 404) {
@@ -224,6 +231,7 @@ export class Informer {
         this.#heardMs = this.#now()
         if (!state) {
           this.#state = 'synced'
+          this.#hasExpired = false
           if (event.type === 'BOOKMARK') this.#advance(event.resourceVersion)
           else this.#received(event.type, event.object)
           if (this.#now() >= this.#relistAtMs) return
