@@ -67,7 +67,7 @@ async function inCluster({ config, log, signal }: Deps, operate: Operate, stack:
   const endpoint = await endpointOf(config)
   // Work that was under way when the lead was lost must not overwrite what the next leader writes.
   const kube = stack.use(new KubeClient(endpoint, { ...world, mayWrite: () => lease.isLeader() }))
-  const instance = config.identity || `${hostname()}_${systemRandom.uuid()}`
+  const instance = config.identity || hostname()
   const lease = new LeaderLease(
     { namespace: config.namespace, name: LEASE_NAME, identity: instance },
     { client: kube, ...world, log },
