@@ -19,7 +19,7 @@ export interface Operator {
   /** The controller that the harness started; tests may kill it and start another. */
   controller: Controller
   /** Another process of the controller, with its own identity. */
-  startController(identity: string): Promise<Controller>
+  startController(identity: string, flags?: readonly string[]): Promise<Controller>
   /** An account that no other test of the file uses. */
   account(): Account
   namespace(labels?: Record<string, string>): Promise<string>
@@ -68,8 +68,8 @@ export async function startOperator(cluster: Cluster, { bulk = 120 }: { bulk?: n
     slapd,
     server,
     controller: undefined as unknown as Controller, // set below, before anybody sees this object
-    async startController(identity) {
-      const controller = await launch(operator, identity)
+    async startController(identity, flags = []) {
+      const controller = await launch(operator, identity, flags)
       controllers.add(controller)
       return controller
     },
@@ -300,9 +300,10 @@ export function measured(what: string, samples: readonly number[]): { p95: numbe
   return { p95, p99 }
 }
 
-async function launch({ cluster, server }: Operator, identity: string): Promise<Controller> {
+async function launch({ cluster, server }: Operator, identity: string, more: readonly string[]): Promise<Controller> {
   let output = ''
   const flags = [
+    ...more,
     ...['--socket', server.socket, '--controller-token', path.join(server.dataDir, 'controller-token')],
     ...['--kubeconfig', cluster.kubeconfigs.operator, '--namespace', CENTRAL, '--identity', identity],
   ]
