@@ -3,6 +3,7 @@ import type { Fields } from '../client/transport.ts'
 import { AppError } from '../lib/errors.ts'
 import { Secret } from '../lib/secret.ts'
 import { no, type Statement } from './conditions.ts'
+import { KubeError } from './runtime/kube-error.ts'
 
 /** For whom and for which object the controller asks (DESIGN, additions to `/v1`). */
 export interface As {
@@ -19,7 +20,8 @@ export interface EngineAccess {
   /** The answer's values; `undefined` when there is nothing. */
   read(path: string, as?: As): Promise<Readonly<Record<string, unknown>> | undefined>
   list(path: string, as?: As): Promise<readonly string[]>
-  write(path: string, fields: Fields, as?: As): Promise<void>
+  /** Returns the engine's warnings. */
+  write(path: string, fields: Fields, as?: As): Promise<readonly string[]>
   delete(path: string, as?: As): Promise<void>
 }
 
@@ -28,9 +30,7 @@ export function engineAccess(client: Pick<Client, 'read' | 'list' | 'write' | 'd
   return {
     read: async (path, as = {}) => (await client.read(path, {}, as))?.data,
     list: (path, as = {}) => client.list(path, as),
-    write: async (path, fields, as = {}) => {
-      await client.write(path, fields, as)
-    },
+    write: async (path, fields, as = {}) => (await client.write(path, fields, as))?.warnings ?? [],
     delete: async (path, as = {}) => {
       await client.delete(path, {}, as)
     },
@@ -64,8 +64,9 @@ export function secretOf(answer: Answer, name: string): Secret {
   return value instanceof Secret ? value : new Secret(typeof value === 'string' ? value : '')
 }
 
-/** What a refusal by the engine means to the resource. `unavailable` is left to the caller, who tries again. */
-export function refusal({ kind, reason, message }: AppError): Statement {
+/** What a refusal means to the resource. `unavailable` is left to the caller, who tries again. */
+export function refusal(error: AppError): Statement {
+  const { reason, message } = error
   switch (reason) {
     case 'not-permitted':
       return no('Accepted', 'TargetNotPermitted', message)
@@ -76,8 +77,14 @@ export function refusal({ kind, reason, message }: AppError): Statement {
     case 'absent':
       return no('Synced', 'EntryNotFound', message)
     default:
-      return no('Synced', kind === 'unavailable' ? 'EngineUnavailable' : 'Refused', message)
+      return no('Synced', failureReason(error), message)
   }
+}
+
+/** Who failed: the engine or the cluster; or that the request itself was refused. */
+export function failureReason(error: AppError): string {
+  if (error.kind !== 'unavailable') return 'Refused'
+  return error instanceof KubeError ? 'ClusterUnavailable' : 'EngineUnavailable'
 }
 
 /** The statement for an error thrown by the engine; rethrows what is our own bug. */

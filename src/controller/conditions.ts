@@ -22,6 +22,11 @@ export const unknown = (type: string, message = 'Waits for the conditions before
   message,
 })
 
+/** The statements of an object of which this one fails: what is looked at before it holds. */
+export function passed(failing: Statement): Statement[] {
+  return failing.type === 'Accepted' ? [failing] : [yes('Accepted', 'Accepted', 'As declared.'), failing]
+}
+
 /** Reasons that only a change by a person ends: of the spec, of another object or of the directory. No hot retries then (b.6). */
 const NEEDS_USER = new Set([
   'InvalidSpec',
@@ -34,8 +39,8 @@ const NEEDS_USER = new Set([
   'Refused',
   'NotOwned',
   'Missing',
-  'Forbidden',
   'SecretNotFound',
+  'BindFailed',
 ])
 
 /**
@@ -43,6 +48,8 @@ const NEEDS_USER = new Set([
  * first that is not True; `Stalled` or `Reconciling` only while true, as kstatus reads them.
  */
 export function summarise(expected: readonly string[], stated: readonly Statement[]): Statement[] {
+  const types = stated.map(({ type }) => type)
+  if (new Set(types).size < types.length) throw new Error(`a condition is stated twice: ${types.join(', ')}`)
   const conditions = expected.map((type) => stated.find((one) => one.type === type) ?? unknown(type))
   const failing =
     conditions.find(({ status }) => status === 'False') ?? conditions.find(({ status }) => status !== 'True')
@@ -52,5 +59,5 @@ export function summarise(expected: readonly string[], stated: readonly Statemen
   const state = NEEDS_USER.has(reason)
     ? yes('Stalled', 'NeedsUserAction', message)
     : yes('Reconciling', 'Progressing', message)
-  return [no('Ready', reason, message), ...conditions, ...rest, state]
+  return [{ type: 'Ready', status: failing.status, reason, message }, ...conditions, ...rest, state]
 }

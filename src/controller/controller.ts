@@ -7,6 +7,7 @@ import { messageOf } from '../lib/errors.ts'
 import type { Logger } from '../lib/log.ts'
 import type { Random } from '../lib/random.ts'
 import { AccessPolicy } from '../schema/access-policy.ts'
+import type { Condition } from '../schema/conditions.ts'
 import { findKind, KINDS } from '../schema/kinds.ts'
 import { LdapAuth } from '../schema/ldap-auth.ts'
 import { LdapEngine } from '../schema/ldap-engine.ts'
@@ -15,6 +16,7 @@ import { LdapStaticRole } from '../schema/ldap-static-role.ts'
 import { engineAccess } from './access.ts'
 import { accessPolicyReconciler } from './access-policy.ts'
 import { ClaimIndex } from './claims.ts'
+import { DirectorySlots } from './directory-slots.ts'
 import { authNameOf, authReconciler } from './ldap-auth.ts'
 import { engineReconciler } from './ldap-engine.ts'
 import { groupMappingReconciler } from './ldap-group-mapping.ts'
@@ -50,6 +52,9 @@ export interface ControllerOptions {
 }
 
 const CENTRAL_NAMESPACE = 'keyturn-system'
+const WORKERS = 16
+/** Of them: calls of roles that wait for one directory, and for all. The others are there for whatever else is to be done. */
+const PLACES = { perEngine: 8, total: 12 }
 
 /**
  * Runs until `signal` aborts, wherever it has got to by then; resolves after the last reconcile has ended or was broken off. Throws when the
@@ -64,7 +69,7 @@ export async function startController(options: ControllerOptions): Promise<void>
 }
 
 async function run(options: ControllerOptions): Promise<void> {
-  const { source, sink, client, clock, random, log, signal, workers = 8 } = options
+  const { source, sink, client, clock, random, log, signal, workers = WORKERS } = options
   const centralNamespace = options.centralNamespace ?? CENTRAL_NAMESPACE
   const kinds = KINDS.map(({ kind }) => kind).filter((kind) => options.controllers?.includes(kind) ?? true)
   const queues = new Map(kinds.map((kind) => [kind, new WorkQueue({ clock, random })]))
@@ -92,6 +97,8 @@ async function run(options: ControllerOptions): Promise<void> {
     enqueue,
     resolved,
     claims,
+    slots: new DirectorySlots(PLACES, enqueue),
+    isGone: (owner: string) => owner !== '' && !owners.has(owner),
     // Where engines are not worked on their tables are what they are.
     isResolved: (engine: string, namespace: string) =>
       !queues.has(LdapEngine.kind) || (resolved.get(engine)?.has(namespace) ?? false),
@@ -146,6 +153,7 @@ async function run(options: ControllerOptions): Promise<void> {
       if (ref.kind === LdapStaticRole.kind) claims.note(ref)
       const object = source.get(ref)
       know(ref, object && `cr:${object.metadata.uid}`)
+      if (!object) wakeLosers(ref.kind)
       queues.get(ref.kind)?.add(keyOf(ref), why === 'user' ? 1 : 3)
       if (why === 'user') wakeReferrers(ref)
       return
@@ -173,6 +181,14 @@ async function run(options: ControllerOptions): Promise<void> {
     }
     if (kind === LdapEngine.kind) waits(LdapStaticRole.kind, (spec) => nameIn(spec, 'engineRef') === name)
     if (kind === LdapAuth.kind) waits(LdapGroupMapping.kind, (spec) => authNameOf(spec) === name)
+    // Which policies it no longer names nobody knows any more.
+    if (kind === LdapAuth.kind || kind === LdapGroupMapping.kind) everything(AccessPolicy.kind, { afterMs: 1000 })
+  }
+
+  /** What the one that went had is free for those who were told that it is taken. */
+  function wakeLosers(kind: string): void {
+    for (const { metadata, status } of source.list(kind))
+      if (conditionIn(status, 'Accepted')?.reason === 'NameConflict') enqueue(refTo(kind, metadata))
   }
 
   function outputOwners({ namespace, name }: ResourceRef): ResourceRef[] {
@@ -182,8 +198,17 @@ async function run(options: ControllerOptions): Promise<void> {
       .map(({ metadata }) => refTo(LdapStaticRole.kind, metadata))
   }
 
-  function everything(kind: string): void {
-    for (const { metadata } of source.list(kind)) enqueue(refTo(kind, metadata))
+  function everything(kind: string, options?: { readonly afterMs: number }): void {
+    for (const { metadata } of source.list(kind)) enqueue(refTo(kind, metadata), options)
+  }
+
+  /** Only roles tell how their directory is: their engine's object is looked at when that may be news. */
+  function tellEngine(role: ResourceRef, type: string): void {
+    const name = nameIn(source.get(role)?.spec, 'engineRef')
+    if (typeof name !== 'string') return
+    const ref = { kind: LdapEngine.kind, name }
+    const isConnected = conditionIn(source.get(ref)?.status, 'Connected')?.status === 'True'
+    if (type === 'rotate-fail' || (type === 'rotate' && !isConnected)) enqueue(ref, { afterMs: 500 })
   }
 
   async function followFeed(from: number): Promise<void> {
@@ -207,10 +232,13 @@ async function run(options: ControllerOptions): Promise<void> {
       for (const kind of kinds) everything(kind)
       return followed.resumeAfter
     }
-    const { number, owner, path } = followed.event
+    const { number, owner, path, type } = followed.event
     const ref = owners.get(owner)
     // Only of roles: what else we own changes by our own hand.
-    if (ref && path.startsWith('static-role/')) queues.get(ref.kind)?.add(keyOf(ref), 2)
+    if (ref && path.startsWith('static-role/')) {
+      queues.get(ref.kind)?.add(keyOf(ref), 2)
+      tellEngine(ref, type)
+    }
     return number
   }
 }
@@ -237,4 +265,11 @@ function refTo(kind: string, { name, namespace }: { readonly name: string; reado
 function nameIn(spec: unknown, field: string): unknown {
   const value: unknown = typeof spec === 'object' && spec !== null ? Reflect.get(spec, field) : undefined
   return typeof value === 'object' && value !== null ? Reflect.get(value, 'name') : undefined
+}
+
+/** A condition of an unparsed status. */
+function conditionIn(status: unknown, type: string): Partial<Condition> | undefined {
+  const conditions: unknown =
+    typeof status === 'object' && status !== null ? Reflect.get(status, 'conditions') : undefined
+  return Array.isArray(conditions) ? conditions.find((one: Partial<Condition>) => one.type === type) : undefined
 }

@@ -73,8 +73,10 @@ export function connectionFields(
 
 /** What was applied last, as the status remembers it. */
 export interface AppliedMacs {
-  readonly bindSecretMAC?: string
-  readonly configMAC?: string
+  readonly bindSecretMAC?: string | undefined
+  readonly configMAC?: string | undefined
+  /** Of a configuration whose bind the directory refused. */
+  readonly refusedConfigMAC?: string | undefined
 }
 
 export interface ConfigStep {
@@ -97,19 +99,34 @@ export function decideConfig(
   mac: Mac,
 ): ConfigStep {
   const bindSecretMAC = bindPassword && mac(['bind', bindPassword])
-  const configMAC = mac(['config', ...Object.entries(hidden).flatMap(([name, value]) => [name, secretText(value)])])
+  const configMAC = mac(['config', ...texts(hidden)])
   const isNew = seen.config === undefined || textOf(seen.config, 'binddn') === ''
   const isBindNew = bindPassword !== undefined && (isNew || bindSecretMAC !== seen.applied.bindSecretMAC)
   const isSame =
-    seen.config !== undefined &&
-    configMAC === seen.applied.configMAC &&
-    Object.entries(readable).every(([name, value]) => comparable(seen.config?.[name]) === comparable(value))
+    seen.config !== undefined && configMAC === seen.applied.configMAC && changesOf(seen.config, readable).length === 0
   if (isSame && !isBindNew) return { write: undefined, bindSecretMAC, configMAC }
   return {
     write: { ...readable, ...hidden, ...(isBindNew && { bindpass: bindPassword }) },
     bindSecretMAC,
     configMAC,
   }
+}
+
+/** What a write would change of what can be read, as `field: before → after`. */
+export function changesOf(seen: Readonly<Record<string, unknown>>, wanted: Fields): string[] {
+  return Object.entries(wanted).flatMap(([name, value]) => {
+    const [before, after] = [comparable(seen[name]), comparable(value)]
+    return before === after ? [] : [`${name}: ${before} → ${after}`]
+  })
+}
+
+/** MAC of all that a write would set. */
+export function writeMac(write: Fields, mac: Mac): string {
+  return mac(['write', ...texts(write)])
+}
+
+function texts(fields: Fields): (string | Secret)[] {
+  return Object.entries(fields).flatMap(([name, value]) => [name, secretText(value)])
 }
 
 /** Lists are sets, absent is empty. */

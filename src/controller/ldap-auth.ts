@@ -2,25 +2,27 @@ import type { Fields } from '../client/transport.ts'
 import { LdapAuth, type LdapAuthSpec } from '../schema/ldap-auth.ts'
 import { LdapGroupMapping } from '../schema/ldap-group-mapping.ts'
 import { statementFor } from './access.ts'
-import { no, type Statement, yes } from './conditions.ts'
-import { connectionFields, decideConfig, resolveReferences } from './directory-config.ts'
-import { ensureMount } from './mount.ts'
-import { kept, type Outcome, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
+import { no, passed, unknown, yes } from './conditions.ts'
+import { connectionFields, resolveReferences } from './directory-config.ts'
+import { configWriter } from './ensure-config.ts'
+import { disownMount, ensureMount } from './mount.ts'
+import { kept, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
 
 /** LdapAuth → login mount and its configuration. */
 export function authReconciler(deps: ReconcilerDeps): Reconciler<typeof LdapAuth.spec, typeof LdapAuth.status> {
-  const { source, engine, enqueue, mac, centralNamespace } = deps
+  const { source, sink, engine, enqueue, centralNamespace } = deps
+  const ensureConfig = configWriter(deps)
 
   return {
     kind: LdapAuth,
-    conditions: ['Accepted', 'Synced'],
+    conditions: ['Accepted', 'Synced', 'Connected'],
     async apply(context) {
       const { resource, spec, status, as, claim } = context
       const { name } = resource.metadata
-      const resolved = await resolveReferences(source, centralNamespace, spec)
-      if ('statement' in resolved) return refused(status, resolved.statement)
-      const accepted = yes('Accepted', 'Accepted', 'As declared.')
       const path = spec.path ?? name
+      const known = { ...kept(status), path }
+      const resolved = await resolveReferences(source, centralNamespace, spec)
+      if ('statement' in resolved) return { statements: [resolved.statement], fields: known }
       try {
         const wanted = {
           table: 'auth',
@@ -30,50 +32,61 @@ export function authReconciler(deps: ReconcilerDeps): Reconciler<typeof LdapAuth
           maxLeaseTtlMs: 0,
           lockout: lockoutFields(spec),
         } as const
-        const mount = await ensureMount(engine, as, wanted, status.mountAccessor, claim)
-        if ('statement' in mount) return refused(status, accepted, mount.statement)
-        const config = await engine.read(`auth/${path}/config`, as)
-        const readable = { ...connectionFields(spec, resolved), ...loginFields(spec), ...tokenFields(spec) }
-        const hidden = {
-          client_tls_cert: resolved.clientCert,
-          client_tls_key: resolved.clientKey ?? '',
-          // Read back as what they amount to, so they cannot be compared.
-          userfilter: spec.userFilter ?? '',
-          groupfilter: spec.groupFilter ?? '',
-        }
-        const step = decideConfig(readable, hidden, resolved.bindPassword, { config, applied: status }, mac)
-        if (step.write) await engine.write(`auth/${path}/config`, step.write, as)
+        const mount = await ensureMount(deps, as, wanted, status.mountAccessor, claim)
+        if ('statement' in mount) return { statements: passed(mount.statement), fields: known }
+        const config = await ensureConfig({
+          mount: `auth/${path}`,
+          as,
+          readable: { ...connectionFields(spec, resolved), ...loginFields(spec), ...tokenFields(spec) },
+          hidden: {
+            client_tls_cert: resolved.clientCert,
+            client_tls_key: resolved.clientKey ?? '',
+            // Read back as what they amount to, so they cannot be compared.
+            userfilter: spec.userFilter ?? '',
+            groupfilter: spec.groupFilter ?? '',
+          },
+          bindPassword: resolved.bindPassword,
+          applied: status,
+        })
+        for (const note of config.notes) sink.event(resource, note)
         const wasSynced = status.conditions?.some(({ type, status: is }) => type === 'Synced' && is === 'True') ?? false
         if (!wasSynced) enqueueMappings(name)
         return {
-          statements: [accepted, yes('Synced', 'Synced', 'Mount and configuration in the engine are as declared.')],
+          statements: [
+            yes('Accepted', 'Accepted', 'As declared.'),
+            config.refused === undefined
+              ? yes('Synced', 'Synced', 'Mount and configuration in the engine are as declared.')
+              : unknown('Synced', 'The mount is as declared; the configuration before stays in force.'),
+            config.refused === undefined || config.connected.status === 'False'
+              ? config.connected
+              : no('Connected', 'BindFailed', config.refused),
+          ],
           fields: {
+            ...known,
+            ...config.applied,
             mountAccessor: mount.accessor,
-            bindSecretMAC: step.bindSecretMAC,
-            configMAC: step.configMAC,
             mappings: mappingsOf(name).length,
           },
+          lookAgainAt: config.lookAgainAt,
+          ...(config.retry && { retry: config.retry }),
         }
       } catch (error) {
         const { statement, retry } = statementFor(error)
-        return { ...refused(status, accepted, statement), ...(retry && { retry }) }
+        return { statements: passed(statement), fields: known, ...(retry && { retry }) }
       }
     },
 
-    async remove({ resource, spec, status, as }) {
+    async remove({ resource, spec, status, as, isForced }) {
       const { name } = resource.metadata
-      if (spec?.deletionPolicy !== 'Delete') {
+      const path = spec?.path ?? name
+      if (spec?.deletionPolicy !== 'Delete' || isForced) {
         // It stays as it is, and everybody may change it from now on.
-        const kept = `auth/${spec?.path ?? name}/config`
-        if (status.mountAccessor !== undefined && (await engine.read(kept, as))?.['owner'] === as.owner) {
-          await engine.write(kept, { disown: true }, as)
-          await engine.write(`sys/auth/${spec?.path ?? name}`, { disown: true }, as)
-        }
+        if (status.mountAccessor !== undefined) await disownMount(engine, { table: 'auth', path }, as)
         return undefined
       }
       const mappings = mappingsOf(name).length
       if (mappings > 0) return no('Deleting', 'InUse', `${mappings} mappings use this mount: delete them first.`)
-      await engine.delete(`sys/auth/${spec.path ?? name}`, as)
+      await engine.delete(`sys/auth/${path}`, as)
       return undefined
     },
   }
@@ -137,8 +150,4 @@ function lockoutFields({ lockout }: LdapAuthSpec): Fields {
     lockout_counter_reset: (lockout?.counterReset ?? 900_000) / 1000,
     lockout_disable: lockout?.disabled ?? false,
   }
-}
-
-function refused(status: object, ...statements: Statement[]): Outcome {
-  return { statements, fields: kept(status) }
 }

@@ -1,10 +1,11 @@
 import { LdapEngine, type LdapEngineSpec, type LdapEngineStatus } from '../schema/ldap-engine.ts'
 import { LdapStaticRole } from '../schema/ldap-static-role.ts'
 import { type As, statementFor } from './access.ts'
-import { no, type Statement, yes } from './conditions.ts'
-import { connectionFields, decideConfig, type Resolved, resolveReferences } from './directory-config.ts'
-import { ensureMount } from './mount.ts'
-import { type Context, kept, type Outcome, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
+import { no, passed, type Statement, unknown, yes } from './conditions.ts'
+import { connectionFields, type Resolved, resolveReferences } from './directory-config.ts'
+import { configWriter, type EnsuredConfig, type WantedConfig } from './ensure-config.ts'
+import { disownMount, ensureMount } from './mount.ts'
+import { kept, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
 import { canonical } from './runtime/status.ts'
 import type { ObjectMeta } from './source/source.ts'
 import { type NamespaceLabels, tenancyTable } from './tenancy.ts'
@@ -24,21 +25,24 @@ export interface TenancyMemory {
 export function engineReconciler(
   deps: ReconcilerDeps & TenancyMemory,
 ): Reconciler<typeof LdapEngine.spec, typeof LdapEngine.status> {
-  const { source, engine, enqueue, mac, centralNamespace } = deps
+  const { source, sink, engine, enqueue, centralNamespace } = deps
+  const ensureConfig = configWriter(deps)
 
   return {
     kind: LdapEngine,
-    conditions: ['Accepted', 'Synced', 'RootCredential'],
+    conditions: ['Accepted', 'Synced', 'Connected', 'RootCredential'],
     async apply(context) {
       const { resource, spec, status, as, claim } = context
       const { name } = resource.metadata
-      const resolved = await resolveReferences(source, centralNamespace, spec)
-      if ('statement' in resolved) return { statements: [resolved.statement], fields: kept(status) }
       const path = spec.path ?? name
+      const known = { ...kept(status), path, schema: spec.schema ?? 'openldap' }
+      const resolved = await resolveReferences(source, centralNamespace, spec)
+      if ('statement' in resolved) return { statements: [resolved.statement], fields: known }
       const rival = source.list(LdapEngine.kind).find((other) => other.metadata.name !== name && pathOf(other) === path)
-      if (rival && isOlder(rival.metadata, resource.metadata))
-        return refused(context, no('Accepted', 'NameConflict', `The LdapEngine ${rival.metadata.name} has this path.`))
-      const accepted = yes('Accepted', 'Accepted', 'As declared.')
+      if (rival && isOlder(rival.metadata, resource.metadata)) {
+        const message = `The LdapEngine ${rival.metadata.name} has this path.`
+        return { statements: [no('Accepted', 'NameConflict', message)], fields: known }
+      }
       try {
         const wanted = {
           table: 'mounts',
@@ -47,52 +51,65 @@ export function engineReconciler(
           defaultLeaseTtlMs: spec.defaultLeaseTTL ?? 0,
           maxLeaseTtlMs: spec.maxLeaseTTL ?? 0,
         } as const
-        const mount = await ensureMount(engine, as, wanted, status.mountAccessor, claim)
-        if ('statement' in mount) return refused(context, accepted, mount.statement)
+        const mount = await ensureMount(deps, as, wanted, status.mountAccessor, claim)
+        if ('statement' in mount) return { statements: passed(mount.statement), fields: known }
         const namespaces = await labelsOfTenants()
         const table = await ensureTenancy(path, spec, as, namespaces)
-        const config = await ensureConfig(context, path, resolved)
+        const config = await ensureConfig({
+          mount: path,
+          as,
+          ...configFields(spec, resolved),
+          bindPassword: resolved.bindPassword,
+          applied: status,
+        })
+        for (const note of config.notes) sink.event(resource, note)
         const before = deps.resolved.get(name)
         deps.resolved.set(name, new Set(namespaces.keys()))
-        const wasSynced = status.conditions?.some(({ type, status: is }) => type === 'Synced' && is === 'True') ?? false
-        if (table.changed || config.changed || !wasSynced) enqueueRoles(name)
+        const isMended = wasNot(status, 'Synced') || (wasNot(status, 'Connected') && config.circuit === 'Closed')
+        if (table.changed || config.changed || isMended) enqueueRoles(name)
         else enqueueRoles(name, (namespace) => !before?.has(namespace))
         return {
           statements: [
-            accepted,
-            yes('Synced', 'Synced', 'Mount, configuration and tenancy in the engine are as declared.'),
-            yes('RootCredential', 'FromSecret', `The password of ${spec.bindDN} is the one of the Secret.`),
+            yes('Accepted', 'Accepted', 'As declared.'),
+            config.refused === undefined
+              ? yes('Synced', 'Synced', 'Mount, configuration and tenancy in the engine are as declared.')
+              : unknown('Synced', 'Mount and tenancy are as declared; the configuration before stays in force.'),
+            config.connected,
+            rootCredential(spec, config),
           ],
           fields: {
+            ...known,
+            ...config.applied,
             mountAccessor: mount.accessor,
             rootCredential: { source: 'FromSecret' },
-            bindSecretMAC: config.bindSecretMAC,
-            configMAC: config.configMAC,
+            circuit: config.circuit,
             roles: { static: rolesOf(name).length },
           },
+          lookAgainAt: config.lookAgainAt,
+          ...(config.retry && { retry: config.retry }),
         }
       } catch (error) {
         const { statement, retry } = statementFor(error)
-        return { ...refused(context, accepted, statement), ...(retry && { retry }) }
+        return { statements: passed(statement), fields: known, ...(retry && { retry }) }
       }
     },
 
-    async remove({ resource, spec, as, status }) {
+    async remove({ resource, spec, as, status, isForced }) {
       const { name } = resource.metadata
       const path = spec?.path ?? name
+      const users = rolesOf(name).length
+      if (users > 0 && !isForced) return no('Deleting', 'InUse', `${users} roles use this mount: delete them first.`)
       deps.resolved.delete(name)
-      enqueueRoles(name)
-      if (spec?.deletionPolicy !== 'Delete') {
-        if (status.mountAccessor !== undefined) await disown(path, as)
+      if (spec?.deletionPolicy !== 'Delete' || isForced) {
+        if (status.mountAccessor !== undefined) await disownMount(engine, { table: 'mounts', path }, as)
         return undefined
       }
-      const users = rolesOf(name)
-      const left = users.length > 0 ? users.length : (await engine.list(`${path}/static-role`, as)).length
+      const left = (await engine.list(`${path}/static-role`, as)).length
       if (left > 0)
         return no(
           'Deleting',
           'InUse',
-          `${left} roles use this mount: delete them first, or set deletionPolicy: Retain.`,
+          `${left} roles of the API use this mount: delete them first, or set deletionPolicy: Retain.`,
         )
       await engine.delete(`sys/mounts/${path}`, as)
       return undefined
@@ -125,34 +142,6 @@ export function engineReconciler(
     await engine.write(`sys/tenancy/${path}`, wanted, as)
     return { changed: true }
   }
-
-  async function ensureConfig(
-    { spec, status, as }: Context<LdapEngineSpec, LdapEngineStatus>,
-    path: string,
-    resolved: Resolved,
-  ) {
-    const config = await engine.read(`${path}/config`, as)
-    const readable = {
-      ...connectionFields(spec, resolved),
-      binddn: spec.bindDN,
-      schema: spec.schema ?? 'openldap',
-      userdn: spec.userDN ?? '',
-      userattr: spec.userAttr ?? DEFAULT_USER_ATTR[spec.schema ?? 'openldap'],
-      upndomain: spec.upnDomain ?? '',
-      request_timeout: (spec.requestTimeout ?? 90_000) / 1000,
-      skip_static_role_import_rotation: spec.skipStaticRoleImportRotation ?? false,
-    }
-    const hidden = { client_tls_cert: resolved.clientCert, client_tls_key: resolved.clientKey ?? '' }
-    const step = decideConfig(readable, hidden, resolved.bindPassword, { config, applied: status }, mac)
-    if (step.write) await engine.write(`${path}/config`, step.write, as)
-    return { ...step, changed: step.write !== undefined }
-  }
-
-  async function disown(path: string, as: As): Promise<void> {
-    const config = await engine.read(`${path}/config`, as)
-    if (config?.['owner'] === as.owner) await engine.write(`${path}/config`, { disown: true }, as)
-    await engine.write(`sys/mounts/${path}`, { disown: true }, as)
-  }
 }
 
 function isOlder(one: ObjectMeta, other: ObjectMeta): boolean {
@@ -169,6 +158,30 @@ function pathOf({ metadata, spec }: { metadata: { name: string }; spec: unknown 
   return (typeof spec === 'object' && spec !== null ? Reflect.get(spec, 'path') : undefined) ?? metadata.name
 }
 
-function refused({ status }: { status: object }, ...statements: Statement[]): Outcome {
-  return { statements, fields: kept(status) }
+function configFields(spec: LdapEngineSpec, resolved: Resolved): Pick<WantedConfig, 'readable' | 'hidden'> {
+  return {
+    readable: {
+      ...connectionFields(spec, resolved),
+      binddn: spec.bindDN,
+      schema: spec.schema ?? 'openldap',
+      userdn: spec.userDN ?? '',
+      userattr: spec.userAttr ?? DEFAULT_USER_ATTR[spec.schema ?? 'openldap'],
+      upndomain: spec.upnDomain ?? '',
+      request_timeout: (spec.requestTimeout ?? 90_000) / 1000,
+      skip_static_role_import_rotation: spec.skipStaticRoleImportRotation ?? false,
+    },
+    hidden: { client_tls_cert: resolved.clientCert, client_tls_key: resolved.clientKey ?? '' },
+  }
+}
+
+function rootCredential({ bindDN }: LdapEngineSpec, { refused, connected }: EnsuredConfig): Statement {
+  const type = 'RootCredential'
+  if (refused !== undefined) return no(type, connected.reason === 'Unreachable' ? 'Unproven' : 'BindFailed', refused)
+  if (connected.reason === 'BindFailed')
+    return no(type, 'BindFailed', `The directory refuses the password of ${bindDN}.`)
+  return yes(type, 'FromSecret', `The password of ${bindDN} is the one of the Secret.`)
+}
+
+function wasNot({ conditions }: Partial<LdapEngineStatus>, type: string): boolean {
+  return conditions?.find((one) => one.type === type)?.status !== 'True'
 }

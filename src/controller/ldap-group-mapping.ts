@@ -7,25 +7,33 @@ import { kept, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
 export function groupMappingReconciler(
   deps: ReconcilerDeps,
 ): Reconciler<typeof LdapGroupMapping.spec, typeof LdapGroupMapping.status> {
-  const { source, engine, enqueue } = deps
+  const { source, sink, engine, enqueue, isGone } = deps
   return {
     kind: LdapGroupMapping,
     conditions: ['Accepted', 'Synced'],
-    async apply({ spec, status, as, claim }) {
+    async apply({ resource, spec, status, as, claim }) {
       const path = groupPath(spec)
       if (path === undefined) {
         const message = `There is no LdapAuth ${spec.authRef.name}.`
         return { statements: [no('Accepted', 'AuthNotFound', message)], fields: kept(status) }
       }
-      const seen = await engine.read(path, as)
+      let seen = await engine.read(path, as)
       const owner = String(seen?.['owner'] ?? '')
-      if (seen && owner !== '' && owner !== as.owner)
+      if (seen && owner !== '' && owner !== as.owner && !isGone(owner))
         return {
           statements: [no('Accepted', 'NameConflict', 'Another resource maps this group.')],
           fields: kept(status),
         }
       await claim()
-      // What a group may do is what the manifest says; a mapping made through the API before is replaced, its policies shown in an event.
+      if (seen && owner !== as.owner) {
+        // What a group may do is what the manifest says: a mapping made otherwise is replaced, and what it gave can be read here.
+        const note = `a mapping made otherwise is replaced; its policies were ${String(seen['policies']) || 'none'}`
+        sink.event(resource, { type: 'Normal', reason: 'Adopted', note: note.slice(0, 900), action: 'Reconcile' })
+      }
+      if (owner !== '' && owner !== as.owner) {
+        await engine.delete(path, { owner })
+        seen = undefined
+      }
       if (!seen || owner === '' || !sameSet(seen['policies'], spec.policies))
         await engine.write(path, { policies: spec.policies, ...(seen && owner === '' && { adopt: true }) }, as)
       if (status.engineGroup === undefined) enqueue({ kind: LdapAuth.kind, name: spec.authRef.name }, { afterMs: 2000 })
@@ -41,7 +49,7 @@ export function groupMappingReconciler(
       const path = status.engineGroup ?? (spec && groupPath(spec))
       if (path === undefined) return undefined
       const seen = await engine.read(path, as).catch((error: unknown) => {
-        if (isGone(error)) return undefined
+        if (isAbsent(error)) return undefined
         throw error
       })
       if (seen && seen['owner'] === as.owner) await engine.delete(path, as)
@@ -67,6 +75,6 @@ function sameSet(seen: unknown, wanted: readonly string[]): boolean {
 }
 
 /** The mount is gone, and the mapping with it. */
-function isGone(error: unknown): boolean {
+function isAbsent(error: unknown): boolean {
   return typeof error === 'object' && error !== null && Reflect.get(error, 'kind') === 'not-found'
 }

@@ -1,35 +1,32 @@
-import { AppError, unavailable } from '../lib/errors.ts'
-import { LdapEngine, type LdapEngineSpec, type LdapEngineStatus } from '../schema/ldap-engine.ts'
-import { LdapStaticRole, type LdapStaticRoleSpec, type LdapStaticRoleStatus } from '../schema/ldap-static-role.ts'
-import { readSpec } from '../schema/validate.ts'
-import { numberOf, refusal, secretOf, statementFor, textOf } from './access.ts'
-import { blockedUntil } from './blocked.ts'
-import { type ClaimIndex, standsAside } from './claims.ts'
+import { AppError } from '../lib/errors.ts'
+import { LdapEngine } from '../schema/ldap-engine.ts'
+import { LdapStaticRole, type LdapStaticRoleSpec } from '../schema/ldap-static-role.ts'
+import { refusal } from './access.ts'
+import { standsAside } from './claims.ts'
 import { no, type Statement, yes } from './conditions.ts'
-import { type Credential, templateProblem } from './output.ts'
-import { type Context, kept, type Outcome, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
-import { seconds } from './runtime/status.ts'
-import { removeOutput, syncOutput } from './secret-output.ts'
+import { templateProblem } from './output.ts'
+import { kept, type Outcome, type Reconciler, type ReconcilerDeps } from './reconcile.ts'
+import { echoOf, ROTATE_REQUEST } from './requests.ts'
+import { releaseOutput } from './secret-output.ts'
 import type { Resource } from './source/source.ts'
-import { accountStatement, credentialStatement, decideRole, type EngineRole, engineRole } from './static-role-decide.ts'
+import { accountStatement, type EngineRole } from './static-role-decide.ts'
+import {
+  type Ensured,
+  ensureRole,
+  explained,
+  findEngine,
+  type RoleDeps,
+  readRole,
+  refTo,
+  roleNameOf,
+} from './static-role-ensure.ts'
+import { type RoleContext, type RolePlace, showRole } from './static-role-show.ts'
 
 /*
  * LdapStaticRole → the engine's static role → output Secret and status. The engine owns time: it rotates whether this runs or not. What is
- * done here follows from what the engine says now, never from having seen an event, so every step may be repeated after a crash.
+ * done here follows from what the engine says now, never from having seen an event, so every step may be repeated after a crash. A role
+ * of ours goes on turning whatever is declared wrongly here, so its Secret is always kept current, and only then is said what is wrong.
  */
-
-export const ROTATE_REQUEST = 'keyturn.dev/rotate-requested-at'
-/** An event may be lost with a crash at the wrong moment: look again this long after a rotation was due. */
-const AFTER_DUE_MS = 60_000
-
-type RoleContext = Context<LdapStaticRoleSpec, LdapStaticRoleStatus>
-
-/** What static roles need to know of each other and of their engine. */
-export interface RoleDeps {
-  readonly claims: Pick<ClaimIndex, 'rivals' | 'isBehindAnOlder'>
-  /** Whether the engine's table takes this namespace's labels into account; asks for it when not. */
-  readonly isResolved: (engine: string, namespace: string) => boolean
-}
 
 export function staticRoleReconciler(
   deps: ReconcilerDeps & RoleDeps,
@@ -40,7 +37,7 @@ export function staticRoleReconciler(
     kind: LdapStaticRole,
     conditions: ['Accepted', 'Synced', 'CredentialCurrent', 'SecretSynced'],
     async apply(context) {
-      const { resource, spec, status, as } = context
+      const { resource, spec, status } = context
       const wasSuspended = status.conditions?.some(({ type }) => type === 'Suspended') ?? false
       if (spec.suspend) {
         if (!wasSuspended) {
@@ -50,91 +47,70 @@ export function staticRoleReconciler(
         return suspended(status)
       }
       if (wasSuspended) tell(resource, 'Resumed', 'this object is looked after again')
-      const problem = templateProblem(spec.output)
-      if (problem !== undefined) return stopped(context, no('Accepted', 'InvalidTemplate', problem))
-      const mount = engineMount(spec.engineRef.name)
-      if ('statement' in mount) return stopped(context, mount.statement)
-      const { name, namespace = '' } = resource.metadata
-      const roleName = (spec.roleName ?? `${namespace}/${name}`).toLowerCase()
-      const path = `${mount.path}/static-role/${roleName}`
-      const seen = await ensureRole(context, path)
-      if (seen === 'wait') return 'wait'
-      if ('statement' in seen) {
-        if (standsAside(seen.statement) && seen.statement.reason !== 'NameConflict') enqueueRivals(resource)
-        return { ...stopped(context, ...passed(seen.statement)), ...(seen.retry && { retry: seen.retry }) }
-      }
-      const accepted = yes('Accepted', 'Accepted', 'As declared.')
-      const rotated = await rotateOnRequest(context, mount.path, roleName)
-      const role = rotated.asked ? ((await readRole(path, as)) ?? seen.role) : seen.role
-      const about = accountStatement(role)
-      const credential = await readCredential(context, mount.path, roleName)
-      const output = await syncOutput(deps, resource, spec.output, credential, {
-        secret: status.secret,
-        secretMAC: status.secretMAC,
-        toldNotOwned: status.conditions?.some(({ reason }) => reason === 'NotOwned') ?? false,
-      })
-      const version = credential?.version ?? role.credentialVersion
-      if (status.credentialVersion !== undefined && status.credentialVersion > 0 && version > status.credentialVersion)
-        tell(resource, 'PasswordRotated', `the password is version ${version} now`)
-      const current = rotated.failure ?? credentialStatement(role)
-      if (current.status === 'False' && current.reason !== 'PasswordNotYetKnown' && !saidBefore(status, current))
-        sink.event(resource, {
-          type: 'Warning',
-          reason: 'RotationFailed',
-          note: current.message.slice(0, 900),
-          action: 'Rotate',
-        })
-      const statements = [
-        about?.type === 'Accepted' ? about : accepted,
-        about?.type === 'Synced' ? about : yes('Synced', 'Synced', 'The role in the engine is as declared.'),
-        current,
-        ...(output.statement ? [output.statement] : []),
-      ]
+      const ensured = await declared(context)
+      if (ensured === 'wait') return 'wait'
+      if ('role' in ensured) return current(context, ensured.place, ensured.role)
+      if (ensured.statements.some((said) => standsAside(said) && said.reason !== 'NameConflict'))
+        enqueueRivals(resource)
+      const outcome = (await held(context)) ?? { statements: [], fields: kept(status) }
       return {
-        statements,
-        ...(!output.statement && { without: ['SecretSynced'] }),
-        fields: {
-          engineMount: mount.path,
-          engineRoleName: roleName,
-          resolvedDN: role.resolvedDN || undefined,
-          credentialVersion: version,
-          lastRotationTime: role.lastRotation && seconds(role.lastRotation),
-          nextRotationTime: role.nextRotation && seconds(role.nextRotation),
-          lastHandledRotateRequest: resource.metadata.annotations[ROTATE_REQUEST] ?? status.lastHandledRotateRequest,
-          secret: output.secret,
-          secretMAC: output.secretMAC,
-        },
-        ...lookAgain(role.nextRotation, output.statement, status.conditions, deps.clock.now()),
-        ...(output.statement?.reason === 'Forbidden' && { retry: unavailable(output.statement.message) }),
+        ...outcome,
+        statements: [...ensured.statements, ...outcome.statements],
+        ...(ensured.retry && { retry: ensured.retry }),
       }
     },
 
-    async remove({ resource, spec, status, as }) {
-      const { namespace = '' } = resource.metadata
+    async remove({ resource, spec, status, as, isForced }) {
+      const retain = isForced || spec?.deletionPolicy === 'Retain'
       if (status.engineMount !== undefined && status.engineRoleName !== undefined) {
-        const path = `${status.engineMount}/static-role/${status.engineRoleName}`
-        await release(path, as, spec?.deletionPolicy === 'Retain')
-      } else if (spec) await releaseUnrecorded(resource, spec, as)
-      if (status.secret) {
-        const policy = spec?.output?.deletionPolicy ?? status.secret.deletionPolicy
-        const { deletionPolicy: _, ...secret } = status.secret
-        await removeOutput(deps, namespace, { ...secret, ...(policy && { deletionPolicy: policy }) })
-      }
+        const place = { mount: status.engineMount, roleName: status.engineRoleName }
+        await release(pathOf(place), as, retain)
+      } else if (spec) await releaseUnrecorded(resource, spec, as, retain)
       if (spec) {
         enqueueRivals(resource)
         enqueue({ kind: LdapEngine.kind, name: spec.engineRef.name }, { afterMs: 1000 })
       }
-      return undefined
+      return status.secret && releaseOutput(deps, resource, status.secret, spec?.output)
     },
   }
 
-  function engineMount(name: string): { path: string } | { statement: Statement } {
-    const found = source.get({ kind: LdapEngine.kind, name })
-    const absent = { statement: no('Accepted', 'EngineNotFound', `There is no LdapEngine ${name}.`) }
-    if (!found || found.metadata.deletionTimestamp) return absent
-    const reading = readSpec(LdapEngine, found.spec)
-    if (!('spec' in reading)) return absent
-    return { path: (reading.spec as LdapEngineSpec).path ?? name }
+  async function declared(context: RoleContext): Promise<Ensured> {
+    const problem = templateProblem(context.spec.output)
+    if (problem !== undefined) return { statements: [no('Accepted', 'InvalidTemplate', problem)] }
+    return ensureRole(deps, context)
+  }
+
+  /** The role is as declared: rotates it if that was asked for. */
+  async function current(context: RoleContext, place: RolePlace, found: EngineRole): Promise<Outcome> {
+    const rotated = await rotateOnRequest(context, place)
+    const after = rotated.asked ? await readRole(engine, pathOf(place), context.as) : undefined
+    const role = after ?? found
+    const failure = accountStatement(role)
+    const about = failure && (await explained(deps, context, failure))
+    const outcome = await showRole(deps, context, place, role, rotated.failure)
+    return {
+      ...outcome,
+      statements: [
+        about?.type === 'Accepted' ? about : yes('Accepted', 'Accepted', 'As declared.'),
+        about?.type === 'Synced' ? about : yes('Synced', 'Synced', 'The role in the engine is as declared.'),
+        ...outcome.statements,
+      ],
+      fields: { ...outcome.fields, ...rotated.handled },
+    }
+  }
+
+  /** What a role of ours shows that cannot be as declared. Undefined: the engine has none for this object, or cannot tell. */
+  async function held(context: RoleContext): Promise<Outcome | undefined> {
+    const { engineMount: mount, engineRoleName: roleName } = context.status
+    if (mount === undefined || roleName === undefined) return undefined
+    const place = { mount, roleName }
+    try {
+      const role = await readRole(engine, pathOf(place), context.as)
+      return role && role.owner === context.as.owner ? await showRole(deps, context, place, role) : undefined
+    } catch (error) {
+      if (error instanceof AppError) return undefined
+      throw error
+    }
   }
 
   /** Others that want the same account get their turn when this one does not have it. */
@@ -142,108 +118,32 @@ export function staticRoleReconciler(
     for (const rival of deps.claims.rivals(resource)) enqueue(rival, { afterMs: 100 })
   }
 
-  async function readRole(path: string, as: RoleContext['as']): Promise<EngineRole | undefined> {
-    const answer = await engine.read(path, as)
-    return answer && engineRole(answer)
-  }
-
-  async function ensureRole(
-    { resource, spec, as, claim }: RoleContext,
-    path: string,
-  ): Promise<'wait' | { role: EngineRole } | { statement: Statement; retry?: AppError }> {
-    try {
-      const seen = await readRole(path, as)
-      // Who has the account already keeps it, so only a newcomer looks around.
-      if (seen?.owner !== as.owner && deps.claims.isBehindAnOlder(resource))
-        return { statement: no('Accepted', 'NameConflict', 'An older resource manages this account or role name.') }
-      const step = decideRole(spec, seen, as.owner ?? '')
-      if ('refuse' in step) return { statement: step.refuse }
-      if (step.write === undefined && seen) {
-        await claim()
-        return { role: seen }
-      }
-      // The table must know the tenant's namespace before the engine is asked on its behalf.
-      if (!deps.isResolved(spec.engineRef.name, resource.metadata.namespace ?? '')) {
-        enqueue({ kind: LdapEngine.kind, name: spec.engineRef.name })
-        return engineNotReady(spec.engineRef.name)
-      }
-      await claim()
-      if (step.write && 'why' in step && step.why === 'adopt') {
-        const period = seen ? seen.rotationPeriodMs / 1000 : 0
-        tell(
-          resource,
-          'Adopted',
-          `the role is taken over; rotation_period ${period} s becomes ${spec.rotationPeriod / 1000} s`,
-        )
-      }
-      await engine.write(path, step.write ?? {}, as)
-      const role = await readRole(path, as)
-      if (!role)
-        return { statement: no('Synced', 'EngineUnavailable', 'The role is not there right after it was written.') }
-      if (!seen) enqueue({ kind: LdapEngine.kind, name: spec.engineRef.name }, { afterMs: 2000 })
-      return { role }
-    } catch (error) {
-      // No such mount, or one without configuration: its LdapEngine has not come that far.
-      if (error instanceof AppError && (error.kind === 'not-found' || error.reason === 'not-configured'))
-        return engineNotReady(spec.engineRef.name)
-      const { statement, retry } = statementFor(error)
-      return { statement, ...(retry && { retry }) }
-    }
-  }
-
-  /** Waits in silence while the engine is being set up (it wakes its roles); says so when the engine says that it cannot. */
-  function engineNotReady(name: string): 'wait' | { statement: Statement } {
-    const found = source.get({ kind: LdapEngine.kind, name })
-    const { conditions, observedGeneration } = (found?.status ?? {}) as Partial<LdapEngineStatus>
-    const ready = conditions?.find(({ type }) => type === 'Ready')
-    if (ready?.status !== 'False' || observedGeneration !== found?.metadata.generation) return 'wait'
-    return { statement: no('Synced', 'EngineNotReady', `The LdapEngine ${name} is not ready: ${ready.message}`) }
-  }
-
-  /** Rotates once for each new value of the annotation; also a failure counts as handled, for the engine itself tries again. */
+  /**
+   * Rotates once for each new value of the annotation. That it is handled is written down first: whatever fails afterwards, one request is
+   * never two rotations. Also a rotation that fails counts as handled, for the engine itself tries again.
+   */
   async function rotateOnRequest(
-    { resource, status, as }: RoleContext,
-    mount: string,
-    roleName: string,
-  ): Promise<{ asked: boolean; failure?: Statement }> {
-    const request = resource.metadata.annotations[ROTATE_REQUEST]
+    { resource, spec, status, as, record }: RoleContext,
+    { mount, roleName }: RolePlace,
+  ): Promise<{ asked: boolean; failure?: Statement; handled?: { readonly lastHandledRotateRequest: string } }> {
+    const request = echoOf(resource.metadata.annotations[ROTATE_REQUEST])
     if (request === undefined || request === status.lastHandledRotateRequest) return { asked: false }
+    const handled = { lastHandledRotateRequest: request }
     // A role that was made a moment ago has a fresh password.
-    if (status.credentialVersion === undefined) return { asked: false }
-    try {
-      await engine.write(`${mount}/rotate-role/${roleName}`, {}, as)
-      return { asked: true }
-    } catch (error) {
-      if (!(error instanceof AppError)) throw error
-      return { asked: true, failure: no('CredentialCurrent', 'RotationFailed', error.message) }
-    }
-  }
-
-  async function readCredential(
-    { spec, as }: RoleContext,
-    mount: string,
-    roleName: string,
-  ): Promise<Credential | undefined> {
-    const answer = await engine.read(`${mount}/static-cred/${roleName}`, as)
-    if (!answer) return undefined
-    const lastRotation = textOf(answer, 'last_service_rotation')
-    const at = new Date(lastRotation)
-    return {
-      username: textOf(answer, 'username') || spec.username,
-      dn: textOf(answer, 'dn'),
-      password: secretOf(answer, 'password'),
-      previousPassword: secretOf(answer, 'last_password'),
-      version: numberOf(answer, 'credential_version'),
-      lastRotation: Number.isNaN(at.getTime()) || at.getUTCFullYear() <= 1970 ? undefined : at,
-      source: `${spec.engineRef.name}/${roleName}`,
-    }
+    if (status.credentialVersion === undefined) return { asked: false, handled }
+    const answer = await deps.slots.run(spec.engineRef.name, refTo(resource), async () => {
+      await record(handled)
+      return engine.write(`${mount}/rotate-role/${roleName}`, {}, as).then(() => 'rotated' as const, rotationFailed)
+    })
+    if (answer === 'busy') return { asked: false }
+    return { asked: true, ...(answer !== 'rotated' && { failure: answer }) }
   }
 
   /** Deletes our role, or leaves it to everybody; a role that is not ours is left alone. */
   async function release(path: string, as: RoleContext['as'], retain: boolean): Promise<void> {
     let role: EngineRole | undefined
     try {
-      role = await readRole(path, as)
+      role = await readRole(engine, path, as)
     } catch (error) {
       // The mount is gone, and all its roles with it.
       if (error instanceof AppError && error.kind === 'not-found') return
@@ -257,12 +157,16 @@ export function staticRoleReconciler(
   }
 
   /** We died after the first write and before the status: the names follow from the spec. */
-  async function releaseUnrecorded(resource: Resource, spec: LdapStaticRoleSpec, as: RoleContext['as']): Promise<void> {
-    const mount = engineMount(spec.engineRef.name)
-    if ('statement' in mount) return
-    const { name, namespace } = resource.metadata
-    const roleName = (spec.roleName ?? `${namespace}/${name}`).toLowerCase()
-    await release(`${mount.path}/static-role/${roleName}`, as, spec.deletionPolicy === 'Retain')
+  async function releaseUnrecorded(
+    resource: Resource,
+    spec: LdapStaticRoleSpec,
+    as: RoleContext['as'],
+    retain: boolean,
+  ): Promise<void> {
+    const found = findEngine(source, spec.engineRef.name)
+    if (!found) return
+    const place = { mount: found.path, roleName: roleNameOf(resource, spec) }
+    await release(pathOf(place), as, retain)
   }
 
   function tell(resource: Resource, reason: string, note: string): void {
@@ -270,33 +174,18 @@ export function staticRoleReconciler(
   }
 }
 
+function rotationFailed(error: unknown): Statement {
+  if (!(error instanceof AppError)) throw error
+  return no('CredentialCurrent', 'RotationFailed', error.message)
+}
+
+function pathOf({ mount, roleName }: RolePlace): string {
+  return `${mount}/static-role/${roleName}`
+}
+
 /** Somebody else's: left alone. */
 function leaveForeign(error: unknown): void {
   if (!(error instanceof AppError) || refusal(error).reason !== 'NameConflict') throw error
-}
-
-function stopped({ status }: RoleContext, ...statements: Statement[]): Outcome {
-  return { statements, fields: kept(status) }
-}
-
-/** After the next rotation is due; sooner where a foreign Secret is in the way, for nobody tells us when it goes. */
-function lookAgain(
-  nextRotation: Date | undefined,
-  output: Statement | undefined,
-  before: RoleContext['status']['conditions'],
-  now: Date,
-): Pick<Outcome, 'lookAgainAt'> {
-  const isBlocked = output?.status === 'False' && output.reason !== 'PasswordNotYetKnown'
-  const times = [
-    ...(nextRotation ? [nextRotation.getTime() + AFTER_DUE_MS] : []),
-    ...(isBlocked ? [blockedUntil('SecretSynced', before, now).getTime()] : []),
-  ]
-  return times.length === 0 ? {} : { lookAgainAt: new Date(Math.min(...times)) }
-}
-
-/** The statements before a failing one hold. */
-function passed(statement: Statement): Statement[] {
-  return statement.type === 'Accepted' ? [statement] : [yes('Accepted', 'Accepted', 'As declared.'), statement]
 }
 
 /** While suspended the conditions stay as they were, and one more says so. */
@@ -308,8 +197,4 @@ function suspended(status: RoleContext['status']): Outcome {
     statements: [...before, yes('Suspended', 'Suspended', 'spec.suspend is true: nothing is changed for this object.')],
     fields: kept(status),
   }
-}
-
-function saidBefore(status: RoleContext['status'], { type, reason }: Statement): boolean {
-  return status.conditions?.some((old) => old.type === type && old.status === 'False' && old.reason === reason) ?? false
 }

@@ -1,6 +1,7 @@
 import type { Fields } from '../client/transport.ts'
 import { type As, type EngineAccess, textOf } from './access.ts'
 import { no, type Statement } from './conditions.ts'
+import type { ReconcilerDeps } from './reconcile.ts'
 
 /** A mount as it shall be. */
 export interface WantedMount {
@@ -15,10 +16,10 @@ export interface WantedMount {
 
 /**
  * Makes sure that the mount is there, of type ldap and ours. It is written when absent, not yet taken (`knownAccessor`), or otherwise than
- * declared. Returns its accessor.
+ * declared. One whose resource is gone, with no chance to let it go, is let go now. Returns its accessor.
  */
 export async function ensureMount(
-  engine: EngineAccess,
+  { engine, isGone }: Pick<ReconcilerDeps, 'engine' | 'isGone'>,
   as: As,
   wanted: WantedMount,
   knownAccessor: string | undefined,
@@ -28,6 +29,7 @@ export async function ensureMount(
   if (seen && seen.type !== 'ldap')
     return { statement: no('Synced', 'Refused', `The path ${wanted.path} belongs to a mount of type ${seen.type}.`) }
   await claim()
+  if (seen && seen.owner !== as.owner && isGone(seen.owner)) await disownMount(engine, wanted, { owner: seen.owner })
   const config = {
     default_lease_ttl: String(wanted.defaultLeaseTtlMs / 1000),
     max_lease_ttl: String(wanted.maxLeaseTtlMs / 1000),
@@ -49,7 +51,20 @@ export async function ensureMount(
     : { accessor }
 }
 
+/** Leaves a mount and its configuration to everybody, as far as they belong to whoever asks. */
+export async function disownMount(
+  engine: EngineAccess,
+  { table, path }: Pick<WantedMount, 'table' | 'path'>,
+  as: As,
+): Promise<void> {
+  const config = `${table === 'auth' ? 'auth/' : ''}${path}/config`
+  if ((await engine.read(config, as))?.['owner'] === as.owner) await engine.write(config, { disown: true }, as)
+  await engine.write(`sys/${table}/${path}`, { disown: true }, as)
+}
+
 interface SeenMount {
+  /** Empty when it belongs to nobody. */
+  readonly owner: string
   readonly type: string
   readonly accessor: string
   readonly description: string
@@ -64,6 +79,7 @@ async function findMount(engine: EngineAccess, as: As, { table, path }: WantedMo
   const values: Record<string, unknown> = { ...found }
   const config: Record<string, unknown> = { ...(values['config'] as object) }
   return {
+    owner: textOf(values, 'owner'),
     type: textOf(values, 'type'),
     accessor: textOf(values, 'accessor'),
     description: textOf(values, 'description'),

@@ -1,7 +1,15 @@
 import { describe, expect, test } from 'vitest'
 import { Secret } from '../lib/secret.ts'
 import { macWith } from './mac.ts'
-import { type Credential, decideOutput, knownUid, outputMac, outputRequest, templateProblem } from './output.ts'
+import {
+  type Credential,
+  decideOutput,
+  knownUid,
+  outputMac,
+  outputRequest,
+  templateProblem,
+  usableOutput,
+} from './output.ts'
 import type { OutputSecretMeta, Resource } from './source/source.ts'
 
 const resource: Resource = {
@@ -68,6 +76,19 @@ test('templates add keys and override them; the previous password on request', (
   expect(templateProblem(output)).toBeUndefined()
 })
 
+test('the first password has none before it', () => {
+  const first = { ...credential, previousPassword: new Secret(''), version: 1 }
+  const request = outputRequest(resource, { includePreviousPassword: true }, first, undefined)
+  expect([...request.data.keys()]).toEqual(['username', 'password', 'dn'])
+})
+
+test('keys with a wrong template are left out; nothing changes where all are right', () => {
+  const output = { template: { ok: '{{.Username}}', url: '{{.Password | base64}}' }, labels: { a: 'b' } }
+  expect(usableOutput(output)).toEqual({ template: { ok: '{{.Username}}' }, labels: { a: 'b' } })
+  const fine = { template: { ok: '{{.Username}}' } }
+  expect(usableOutput(fine)).toBe(fine)
+})
+
 test.each([
   ['Merge', { mode: 'Merge' as const }],
   ['Retain', { deletionPolicy: 'Retain' as const }],
@@ -132,7 +153,8 @@ describe('whether to write', () => {
   test.each([
     { title: 'known', written: { name: 'app', uid: 's1' }, seen, want: 's1' },
     { title: 'died before the status', written: undefined, seen, want: 's1' },
-    { title: 'deleted', written: { name: 'app', uid: 's1' }, seen: undefined, want: undefined },
+    { title: 'deleted, or without our labels', written: { name: 'app', uid: 's1' }, seen: undefined, want: 's1' },
+    { title: 'written under another name', written: { name: 'old', uid: 's1' }, seen: undefined, want: undefined },
     {
       title: 'made anew by somebody',
       written: { name: 'app', uid: 's1' },

@@ -38,15 +38,37 @@ const PLACES = ['Username', 'Password', 'DN']
 
 /** Why the templates of an output cannot be used; undefined when they can. */
 export function templateProblem(output: OutputSecret | undefined): string | undefined {
-  for (const [key, template] of Object.entries(output?.template ?? {})) {
+  const [first] = templateProblems(output)
+  return first && `output.template.${first[0]}: ${first[1]}`
+}
+
+/** The output without the keys whose templates cannot be used: the same object where all can. */
+export function usableOutput(output: OutputSecret): OutputSecret {
+  const broken = new Set(templateProblems(output).map(([key]) => key))
+  if (broken.size === 0) return output
+  const usable = Object.entries(output.template ?? {}).filter(([key]) => !broken.has(key))
+  return { ...output, template: Object.fromEntries(usable) }
+}
+
+function templateProblems(output: OutputSecret | undefined): [key: string, problem: string][] {
+  return Object.entries(output?.template ?? {}).flatMap(([key, template]): [string, string][] => {
     try {
       parsePlaceholders(template, PLACES)
+      return []
     } catch (error) {
       if (!(error instanceof TemplateError)) throw error
-      return `output.template.${key}: ${error.message}`
+      return [[key, error.message]]
     }
-  }
-  return undefined
+  })
+}
+
+/** Whether the Secret that we wrote is there and holds this version of the credential. */
+export function holdsVersion(
+  seen: OutputSecretMeta | undefined,
+  { uid }: WrittenSecret,
+  { version }: Credential,
+): boolean {
+  return seen?.uid === uid && seen.annotations[VERSION_ANNOTATION] === String(version)
 }
 
 /** The whole Secret as it shall be. The templates have been checked. */
@@ -58,11 +80,13 @@ export function outputRequest(
 ): SecretWriteRequest {
   const { name, namespace = '', uid: owner } = resource.metadata
   const mode = output.mode ?? 'Create'
+  // The first password has none before it, and an empty one would be a key that lies.
+  const hasPrevious = output.includePreviousPassword && !credential.previousPassword.isEmpty
   const data = new Map<string, Secret>([
     ['username', new SecretText(credential.username)],
     ['password', credential.password],
     ...(credential.dn === '' ? [] : [['dn', new SecretText(credential.dn)] as const]),
-    ...(output.includePreviousPassword ? [['previous_password', credential.previousPassword] as const] : []),
+    ...(hasPrevious ? [['previous_password', credential.previousPassword] as const] : []),
   ])
   for (const [key, template] of Object.entries(output.template ?? {})) {
     const values = { Username: credential.username, Password: credential.password.reveal(), DN: credential.dn }
@@ -144,8 +168,9 @@ export function knownUid(
   seen: OutputSecretMeta | undefined,
 ): string | undefined {
   if (seen && seen.labels[OWNER_LABEL] === owner) return seen.uid
-  // Gone, or replaced by somebody else's: to be made anew, which the sink refuses if the name is taken.
-  return written?.name === name && seen?.uid === written.uid ? written.uid : undefined
+  if (written?.name !== name) return undefined
+  // Not seen: gone, or without the labels by which we follow our own. The sink finds out by the uid. Another uid: somebody else's.
+  return seen === undefined || seen.uid === written.uid ? written.uid : undefined
 }
 
 const FAILED = {

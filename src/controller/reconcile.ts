@@ -4,9 +4,10 @@ import { AppError } from '../lib/errors.ts'
 import type { Condition } from '../schema/conditions.ts'
 import type { Kind } from '../schema/resource.ts'
 import { readSpec } from '../schema/validate.ts'
-import { type As, type EngineAccess, isWorthRetrying, refusal } from './access.ts'
+import { type As, type EngineAccess, failureReason, isWorthRetrying, refusal } from './access.ts'
 import { no, type Statement, summarise, yes } from './conditions.ts'
 import type { Mac } from './mac.ts'
+import { echoOf, RECONCILE_REQUEST } from './requests.ts'
 import type { ReconcileResult } from './runtime/controller.ts'
 import { nextConditions } from './runtime/status.ts'
 import type { Resource, ResourceRef, Sink, Source } from './source/source.ts'
@@ -19,7 +20,9 @@ import type { Resource, ResourceRef, Sink, Source } from './source/source.ts'
 
 export const FINALIZER = 'keyturn.dev/engine'
 export const FORCE_DELETE = 'keyturn.dev/force-delete'
-export const RECONCILE_REQUEST = 'keyturn.dev/reconcile-requested-at'
+
+/** How soon a deletion that is in the way of something is tried again: not all that uses an object tells when it goes. */
+const OBSTACLE_MS = 5_000
 
 export interface ReconcilerDeps {
   readonly source: Source
@@ -31,6 +34,8 @@ export interface ReconcilerDeps {
   readonly centralNamespace: string
   /** Asks for another object to be looked at. */
   readonly enqueue: (ref: ResourceRef, options?: { readonly afterMs?: number }) => void
+  /** Whether an owner in the engine is a resource that does not exist any more. */
+  readonly isGone: (owner: string) => boolean
 }
 
 /** What became of an object: conditions and the other fields of its status. */
@@ -52,18 +57,25 @@ export interface Context<Spec, Status> {
   readonly as: As
   /** Must be called before the first write to the engine. */
   readonly claim: () => Promise<void>
+  /** Writes fields of the status at once: that something is done, before it is done, where it must not be done twice. */
+  readonly record: (fields: Partial<Status>) => Promise<void>
 }
 
 export interface Reconciler<S extends z.ZodObject, T extends z.ZodObject> {
   readonly kind: Kind<S, T>
   /** Condition types in order; `Ready` repeats the first that fails. */
   readonly conditions: readonly string[]
-  /** `wait`: nothing can be said yet, and whoever ends the wait asks again; the status stays as it is. */
+  /** `wait`: nothing can be said yet, and whoever ends the wait asks again; the status stays as it is, and begins with all unknown. */
   apply(context: Context<z.output<S>, z.output<T>>): Promise<Outcome | 'wait'>
-  /** Rids the engine of the object; a statement says why not yet. `spec` is undefined when it cannot be read. */
-  remove(
-    context: Omit<Context<z.output<S>, z.output<T>>, 'spec' | 'claim'> & { readonly spec: z.output<S> | undefined },
-  ): Promise<Statement | undefined>
+  /** Rids the engine of the object; a statement says why not yet. */
+  remove(context: Removal<z.output<S>, z.output<T>>): Promise<Statement | undefined>
+}
+
+export interface Removal<Spec, Status> extends Omit<Context<Spec, Status>, 'spec' | 'claim' | 'record'> {
+  /** Undefined when it cannot be read. */
+  readonly spec: Spec | undefined
+  /** Whatever uses it: what cannot go is left to everybody. */
+  readonly isForced: boolean
 }
 
 /** A reconciler as the queue's workers call it. */
@@ -85,15 +97,29 @@ export function reconcileWith<S extends z.ZodObject, T extends z.ZodObject>(
     const reading = readSpec(kind, resource.spec)
     const as = { ...actingFor(resource), signal }
     if (resource.metadata.deletionTimestamp) {
-      await erase({ resource, status, as, spec: 'spec' in reading ? reading.spec : undefined })
-      return undefined
+      const isForced = resource.metadata.annotations[FORCE_DELETE] === 'true'
+      return erase({ resource, status, as, spec: 'spec' in reading ? reading.spec : undefined, isForced })
     }
     const outcome = kind.reservedNames?.includes(resource.metadata.name)
       ? invalidSpec(status, `the name ${resource.metadata.name} is taken`)
       : 'problems' in reading
         ? invalidSpec(status, reading.problems.join('; '))
-        : await apply({ resource, status, as, spec: reading.spec, claim: () => claim(resource) })
-    if (outcome === 'wait') return undefined
+        : await apply({
+            resource,
+            status,
+            as,
+            spec: reading.spec,
+            claim: () => claim(resource),
+            async record(fields) {
+              await sink.writeStatus(resource, { ...status, ...fields })
+              // What is written of the status later in this reconcile begins with it.
+              Object.assign(status, fields)
+            },
+          })
+    if (outcome === 'wait') {
+      if (!status.conditions) await write(resource, status, { statements: [], fields: kept(status) })
+      return undefined
+    }
     await write(resource, status, outcome)
     if (outcome.retry) throw outcome.retry
     return outcome.lookAgainAt ? { lookAgainAt: outcome.lookAgainAt } : undefined
@@ -121,14 +147,13 @@ export function reconcileWith<S extends z.ZodObject, T extends z.ZodObject>(
 
   async function write(resource: Resource, status: { conditions?: readonly Condition[] }, outcome: Outcome) {
     const { generation, annotations } = resource.metadata
+    const request = echoOf(annotations[RECONCILE_REQUEST])
     const expected = reconciler.conditions.filter((type) => !outcome.without?.includes(type))
     const stated = summarise(expected, outcome.statements)
     tellAccepted(resource, status.conditions ?? [], stated)
     await sink.writeStatus(resource, {
       ...defined(outcome.fields),
-      ...(annotations[RECONCILE_REQUEST] !== undefined && {
-        lastHandledReconcileRequest: annotations[RECONCILE_REQUEST],
-      }),
+      ...(request !== undefined && { lastHandledReconcileRequest: request }),
       observedGeneration: generation,
       conditions: nextConditions(status.conditions ?? [], stated, { generation, now: clock.now() }),
     })
@@ -147,24 +172,26 @@ export function reconcileWith<S extends z.ZodObject, T extends z.ZodObject>(
     })
   }
 
-  async function erase(context: Parameters<typeof reconciler.remove>[0]): Promise<void> {
-    const { resource, status } = context
-    if (!resource.metadata.finalizers.includes(FINALIZER)) return
-    if (resource.metadata.annotations[FORCE_DELETE] === 'true') {
-      const note = 'deleted by force: what the engine holds for it may remain there'
-      sink.event(resource, { type: 'Warning', reason: 'Orphaned', note, action: 'Delete' })
-      return sink.removeFinalizer(resource, FINALIZER)
-    }
+  async function erase(context: Parameters<typeof reconciler.remove>[0]): Promise<ReconcileResult | undefined> {
+    const { resource, status, isForced } = context
+    if (!resource.metadata.finalizers.includes(FINALIZER)) return undefined
     let obstacle: Statement | undefined
     let retry: AppError | undefined
     try {
       obstacle = await reconciler.remove(context)
     } catch (error) {
       if (!(error instanceof AppError)) throw error
-      obstacle = no('Deleting', error.kind === 'unavailable' ? 'EngineUnavailable' : 'Refused', error.message)
+      obstacle = no('Deleting', failureReason(error), error.message)
       retry = error
     }
-    if (!obstacle) return sink.removeFinalizer(resource, FINALIZER)
+    if (isForced) {
+      const note = 'deleted by force: what the engine holds for it may remain there, and belongs to nobody'
+      sink.event(resource, { type: 'Warning', reason: 'Orphaned', note, action: 'Delete' })
+    }
+    if (!obstacle || isForced) {
+      await sink.removeFinalizer(resource, FINALIZER)
+      return undefined
+    }
     const { generation } = resource.metadata
     const others = (status.conditions ?? []).filter(({ type }) => type !== 'Deleting' && type !== 'Ready')
     const stated = [no('Ready', obstacle.reason, obstacle.message), ...others, obstacle]
@@ -174,6 +201,7 @@ export function reconcileWith<S extends z.ZodObject, T extends z.ZodObject>(
       conditions: nextConditions(status.conditions ?? [], stated, { generation, now: clock.now() }),
     })
     if (retry) throw retry
+    return { lookAgainAfterMs: OBSTACLE_MS }
   }
 }
 

@@ -1,13 +1,16 @@
+import { AppError, unavailable } from '../lib/errors.ts'
 import type { OutputSecret } from '../schema/output-secret.ts'
 import { no, type Statement } from './conditions.ts'
 import {
   type Credential,
   decideOutput,
+  holdsVersion,
   knownUid,
   outputFailure,
   outputMac,
   outputRequest,
   outputSynced,
+  usableOutput,
   type WrittenSecret,
 } from './output.ts'
 import type { ReconcilerDeps } from './reconcile.ts'
@@ -27,15 +30,38 @@ export interface OutputBefore extends OutputState {
 
 export interface OutputOutcome extends OutputState {
   readonly statement: Statement | undefined
+  /** Tried again with back-off. */
+  readonly retry?: AppError
 }
 
 const NOTHING: OutputOutcome = { secret: undefined, secretMAC: undefined, statement: undefined }
 
 /**
  * Brings the output Secret to what is declared and known. A Secret that is no longer declared, or has another name now, is removed; an
- * unknown or empty credential never overwrites one.
+ * unknown or empty credential never overwrites one. What the world refuses is said of the Secret and of nothing else.
  */
 export async function syncOutput(
+  deps: Pick<ReconcilerDeps, 'source' | 'sink' | 'mac'>,
+  resource: Resource,
+  output: OutputSecret | undefined,
+  credential: Credential | undefined,
+  before: OutputBefore,
+): Promise<OutputOutcome> {
+  try {
+    return await sync(deps, resource, output, credential, before)
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error
+    const reason = error.kind === 'unavailable' ? 'WriteFailed' : 'Refused'
+    return {
+      secret: before.secret,
+      secretMAC: undefined,
+      statement: no('SecretSynced', reason, error.message),
+      retry: error,
+    }
+  }
+}
+
+async function sync(
   deps: Pick<ReconcilerDeps, 'source' | 'sink' | 'mac'>,
   resource: Resource,
   output: OutputSecret | undefined,
@@ -56,7 +82,11 @@ export async function syncOutput(
     }
   const seen = source.outputSecret({ namespace, name })
   const uid = knownUid(name, resource.metadata.uid, written, seen)
-  const request = outputRequest(resource, output, credential, uid)
+  const usable = usableOutput(output)
+  // Keys whose template is wrong now stay as they are for as long as the password in them is right.
+  if (usable !== output && written && holdsVersion(seen, written, credential))
+    return { secret: written, secretMAC: before.secretMAC, statement: outputSynced(credential.version) }
+  const request = outputRequest(resource, usable, credential, uid)
   const wantedMac = outputMac(mac, request)
   const step = decideOutput(request, wantedMac, { secret: written, mac: before.secretMAC }, seen)
   const remembered = (secretUid: string): OutputOutcome => ({
@@ -74,7 +104,10 @@ export async function syncOutput(
   if (answer.result !== 'written') {
     if (answer.result === 'not-owned' && !before.toldNotOwned)
       event(deps, resource, 'Warning', 'SecretNotOwned', answer.message)
-    return { secret: written, secretMAC: undefined, statement: outputFailure(answer) }
+    const statement = outputFailure(answer)
+    // Rights are given without any change of the object.
+    const retry = answer.result === 'forbidden' ? unavailable(answer.message) : undefined
+    return { secret: written, secretMAC: undefined, statement, ...(retry && { retry }) }
   }
   if (step === 'correct')
     event(deps, resource, 'Normal', 'SecretDriftCorrected', `the Secret ${name} was not as we wrote it and is again`)
@@ -82,8 +115,34 @@ export async function syncOutput(
   return remembered(answer.uid)
 }
 
+/**
+ * Removes what we wrote for an object that is going; a statement says why that object must stay until it can be done. It need not where the
+ * cluster takes the Secret away with its owner, nor where we may not do it: whoever took the rights away has the Secret.
+ */
+export async function releaseOutput(
+  deps: Pick<ReconcilerDeps, 'sink'>,
+  resource: Resource,
+  written: WrittenSecret,
+  output: OutputSecret | undefined,
+): Promise<Statement | undefined> {
+  const { deletionPolicy: before, ...secret } = written
+  const deletionPolicy = output?.deletionPolicy ?? before
+  try {
+    await removeOutput(deps, resource.metadata.namespace ?? '', {
+      ...secret,
+      ...(deletionPolicy && { deletionPolicy }),
+    })
+    return undefined
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error
+    event(deps, resource, 'Warning', 'SecretNotRemoved', `the Secret ${written.name} is left behind: ${error.message}`)
+    const goesWithOwner = (written.mode ?? 'Create') === 'Create'
+    return goesWithOwner || error.reason === 'forbidden' ? undefined : no('Deleting', 'SecretNotRemoved', error.message)
+  }
+}
+
 /** Removes what we wrote, unless it shall stay. */
-export async function removeOutput(
+async function removeOutput(
   { sink }: Pick<ReconcilerDeps, 'sink'>,
   namespace: string,
   secret: WrittenSecret,

@@ -1,8 +1,17 @@
 import { describe, expect, test } from 'vitest'
-import { accountStatement, credentialStatement, decideRole, type EngineRole, engineRole } from './static-role-decide.ts'
+import {
+  accountStatement,
+  adoptionChanges,
+  credentialStatement,
+  decideRole,
+  type EngineRole,
+  engineRole,
+} from './static-role-decide.ts'
 
 const mine: EngineRole = {
   owner: 'cr:1',
+  username: 'a',
+  dn: '',
   rotationPeriodMs: 3_600_000,
   resolvedDN: 'cn=a',
   credentialVersion: 2,
@@ -48,7 +57,7 @@ describe('what is written to the engine', () => {
       want: { write: { ...account, adopt: true }, why: 'adopt' },
     },
   ])('$title', ({ seen, more, want }) => {
-    expect(decideRole({ ...spec, ...more }, seen, 'cr:1')).toMatchObject(want)
+    expect(decideRole({ ...spec, ...more }, seen, 'cr:1', (owner) => owner === 'cr:gone')).toMatchObject(want)
   })
 })
 
@@ -84,6 +93,8 @@ test('the engine answers in its own spelling', () => {
   })
   expect(read).toEqual({
     owner: 'cr:1',
+    username: 'a',
+    dn: 'cn=x',
     rotationPeriodMs: 60_000,
     resolvedDN: 'cn=x',
     credentialVersion: 3,
@@ -92,4 +103,11 @@ test('the engine answers in its own spelling', () => {
     failure: { class: 'refused', message: 'm' },
   })
   expect(engineRole({})).toMatchObject({ owner: '', credentialVersion: 0, lastRotation: undefined, failure: undefined })
+})
+
+test('who takes a role over is told what changes of it', () => {
+  expect(adoptionChanges(mine, spec)).toBe('nothing changes')
+  expect(adoptionChanges({ ...mine, dn: 'cn=a' }, { username: 'b', dn: 'cn=b', rotationPeriod: 60_000 })).toBe(
+    'username: "a" → "b", dn: "cn=a" → "cn=b", rotation_period: "3600s" → "60s"',
+  )
 })

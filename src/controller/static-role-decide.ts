@@ -7,6 +7,9 @@ import { no, type Statement, yes } from './conditions.ts'
 export interface EngineRole {
   /** Empty when made through the API. */
   readonly owner: string
+  readonly username: string
+  /** As it was given. */
+  readonly dn: string
   readonly rotationPeriodMs: number
   readonly resolvedDN: string
   /** 0 while no password is known. */
@@ -23,6 +26,8 @@ export function engineRole(answer: Readonly<Record<string, unknown>>): EngineRol
   const failed = typeof failure === 'object' && failure !== null
   return {
     owner: textOf(answer, 'owner'),
+    username: textOf(answer, 'username'),
+    dn: textOf(answer, 'dn'),
     rotationPeriodMs: numberOf(answer, 'rotation_period') * 1000,
     resolvedDN: textOf(answer, 'resolved_dn') || textOf(answer, 'dn'),
     credentialVersion: numberOf(answer, 'credential_version'),
@@ -39,11 +44,12 @@ export type RoleStep =
   | { readonly write: undefined }
   | { readonly refuse: Statement }
 
-/** What to write to the engine so that its role is the declared one. */
+/** What to write to the engine so that its role is the declared one. `isGone` tells whether an owner is a resource that is no more. */
 export function decideRole(
   spec: Pick<LdapStaticRoleSpec, 'username' | 'dn' | 'rotationPeriod' | 'skipImportRotation' | 'adoptionPolicy'>,
   seen: EngineRole | undefined,
   owner: string,
+  isGone: (owner: string) => boolean,
 ): RoleStep {
   const period = { rotation_period: spec.rotationPeriod / 1000 }
   const account = { username: spec.username, ...(spec.dn !== undefined && { dn: spec.dn }) }
@@ -54,22 +60,28 @@ export function decideRole(
       why: 'create',
     }
   }
-  if (seen.owner !== '' && seen.owner !== owner)
-    return {
-      refuse: no('Accepted', 'NameConflict', 'Another resource owns the role of this name in the engine.'),
-    }
-  if (seen.owner === '') {
-    if (spec.adoptionPolicy !== 'Adopt')
-      return {
-        refuse: no(
-          'Synced',
-          'OwnedByApi',
-          'The role was made through the API. Set adoptionPolicy: Adopt to take it over without rotating its password.',
-        ),
-      }
-    return { write: { ...account, ...period, adopt: true }, why: 'adopt' }
-  }
-  return seen.rotationPeriodMs === spec.rotationPeriod ? { write: undefined } : { write: period, why: 'update' }
+  if (seen.owner === owner)
+    return seen.rotationPeriodMs === spec.rotationPeriod ? { write: undefined } : { write: period, why: 'update' }
+  const isLeft = seen.owner !== '' && isGone(seen.owner)
+  if (seen.owner !== '' && !isLeft)
+    return { refuse: no('Accepted', 'NameConflict', 'Another resource owns the role of this name in the engine.') }
+  if (spec.adoptionPolicy === 'Adopt') return { write: { ...account, ...period, adopt: true }, why: 'adopt' }
+  const whose = isLeft ? 'belongs to a resource that is gone' : 'was made through the API'
+  const message = `The role ${whose}. Set adoptionPolicy: Adopt to take it over without rotating its password.`
+  return { refuse: isLeft ? no('Accepted', 'NameConflict', message) : no('Synced', 'OwnedByApi', message) }
+}
+
+/** What taking a role over changes of it, for people. */
+export function adoptionChanges(
+  seen: EngineRole,
+  spec: Pick<LdapStaticRoleSpec, 'username' | 'dn' | 'rotationPeriod'>,
+): string {
+  const changes = [
+    ['username', seen.username, spec.username],
+    ['dn', seen.dn, spec.dn ?? seen.dn],
+    ['rotation_period', `${seen.rotationPeriodMs / 1000}s`, `${spec.rotationPeriod / 1000}s`],
+  ].flatMap(([name, before, after]) => (before === after ? [] : [`${name}: "${before}" → "${after}"`]))
+  return changes.join(', ') || 'nothing changes'
 }
 
 /** Whether the last due rotation succeeded. The message holds no counter and no clock: it changes only when the matter does. */

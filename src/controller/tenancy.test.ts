@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { selects, tenancyTable } from './tenancy.ts'
+import { admits, selects, tenancyTable } from './tenancy.ts'
 
 test.each([
   [undefined, { a: 'b' }, false],
@@ -12,6 +12,12 @@ test.each([
   [{ matchExpressions: [{ key: 'a', operator: 'NotIn' as const, values: ['b'] }] }, { a: 'b' }, false],
   [{ matchExpressions: [{ key: 'a', operator: 'Exists' as const }] }, {}, false],
   [{ matchExpressions: [{ key: 'a', operator: 'DoesNotExist' as const }] }, {}, true],
+  // What the API server refuses, and a requirement that is none: nobody.
+  [{ matchExpressions: [{ key: 'a', operator: 'NotIn' as const, values: [] }] }, {}, false],
+  [{ matchExpressions: [{ key: 'a', operator: 'NotIn' as const }] }, { a: 'b' }, false],
+  [{ matchExpressions: [{ key: 'a', operator: 'In' as const }] }, { a: 'b' }, false],
+  [{ matchExpressions: [{ key: 'a', operator: 'Exists' as const, values: ['b'] }] }, { a: 'b' }, false],
+  [{ matchExpressions: [{ key: 'a', operator: 'DoesNotExist' as const, values: ['b'] }] }, {}, false],
   [{ matchLabels: { x: 'y' }, matchExpressions: [{ key: 'a', operator: 'Exists' as const }] }, { a: '' }, false],
 ])('selector %j on %j: %s', (selector, labels, want) => {
   expect(selects(selector, labels)).toBe(want)
@@ -59,4 +65,14 @@ test('nobody without an entry, no entry without anybody, long lists in parts', (
   const many = { ...entry, namespaces: { names: Array.from({ length: 1500 }, (_, n) => `n${n}`) } }
   const { entries } = tenancyTable({ tenancy: [many] }, new Map())
   expect(entries.map(({ principals }) => (Array.isArray(principals) ? principals.length : 0))).toEqual([1000, 500])
+})
+
+test.each([
+  [[], false],
+  [[entry], true],
+  [[{ ...entry, kinds: ['LibrarySet' as const] }], false],
+  [[{ ...entry, namespaces: { names: ['b'] } }], false],
+  [[{ ...entry, namespaces: { selector: { matchLabels: { team: 't' } } } }], true],
+])('whether a namespace may have static roles at all: %#', (tenancy, want) => {
+  expect(admits({ tenancy }, 'StaticRole', 'a', { team: 't' })).toBe(want)
 })

@@ -18,6 +18,19 @@ export function tenancyTable(spec: Pick<LdapEngineSpec, 'tenancy'>, labels: Name
   return { entries: (spec.tenancy ?? []).flatMap((entry) => rows(entry, labels)) }
 }
 
+/** Whether an entry is for this namespace and kind, whatever it allows. */
+export function admits(
+  { tenancy = [] }: Pick<LdapEngineSpec, 'tenancy'>,
+  kind: TenancyEntry['kinds'][number],
+  namespace: string,
+  labels: Readonly<Record<string, string>>,
+): boolean {
+  return tenancy.some(
+    ({ kinds, namespaces: { names, selector } }) =>
+      kinds.includes(kind) && (names?.includes(namespace) || selects(selector, labels)),
+  )
+}
+
 function rows(entry: TenancyEntry, labels: NamespaceLabels): Fields[] {
   const matched = [...labels].filter(([, own]) => selects(entry.namespaces.selector, own)).map(([name]) => name)
   const principals = [...new Set([...(entry.namespaces.names ?? []), ...matched])]
@@ -39,7 +52,10 @@ function rows(entry: TenancyEntry, labels: NamespaceLabels): Fields[] {
   }))
 }
 
-/** Whether labels satisfy a selector. No selector, and one without requirements, selects nothing: an omission must not open a door. */
+/**
+ * Whether labels satisfy a selector. No selector, one without requirements, and one with a requirement that is no whole one selects nothing:
+ * an omission must not open a door.
+ */
 export function selects(selector: Namespaces['selector'], labels: Readonly<Record<string, string>>): boolean {
   const wanted = Object.entries(selector?.matchLabels ?? {})
   const expressions = selector?.matchExpressions ?? []
@@ -52,11 +68,11 @@ export function selects(selector: Namespaces['selector'], labels: Readonly<Recor
         case 'In':
           return value !== undefined && values.includes(value)
         case 'NotIn':
-          return value === undefined || !values.includes(value)
+          return values.length > 0 && (value === undefined || !values.includes(value))
         case 'Exists':
-          return value !== undefined
+          return value !== undefined && values.length === 0
         case 'DoesNotExist':
-          return value === undefined
+          return value === undefined && values.length === 0
         default:
           return operator satisfies never
       }

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { statusFields } from './conditions.ts'
+import { count, statusFields } from './conditions.ts'
 import { choice, text } from './fields.ts'
 import { type Kind, list, map, type Rule, ruled, set } from './resource.ts'
 
@@ -30,7 +30,11 @@ export const accessPolicyRules: Rule<z.input<typeof Spec>>[] = [
   },
 ]
 
-const Status = z.object({ ...statusFields, hash: text(128).exactOptional().describe('Of the policy text in force.') })
+const Status = z.object({
+  ...statusFields,
+  hash: text(128).exactOptional().describe('Of the policy text in force.'),
+  usedBy: count().exactOptional().describe('How many mappings and login mounts give it.'),
+})
 
 /** An ACL policy: a grant, and so for administrators only. */
 export const AccessPolicy = {

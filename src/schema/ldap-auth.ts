@@ -75,9 +75,13 @@ export const ldapAuthRules: Rule<Input>[] = [
 
 const Status = z.object({
   ...statusFields,
+  path: text(512).exactOptional().describe('Path of the mount, below auth/.'),
   mountAccessor: text(128).exactOptional(),
   bindSecretMAC: text(128).exactOptional().describe('Keyed MAC of the bind password that was applied last.'),
   configMAC: text(128).exactOptional().describe('Keyed MAC of certificates and keys that were applied last.'),
+  refusedConfigMAC: text(128)
+    .exactOptional()
+    .describe('Keyed MAC of a configuration whose bind the directory refused.'),
   mappings: count().exactOptional(),
 })
 
@@ -91,7 +95,7 @@ export const LdapAuth = {
   spec: ruled(Spec, [...pinned(Spec, ['path']), startTlsNeedsPlainUrls, ...ldapAuthRules]),
   status: Status,
   columns: [
-    { name: 'Path', path: '.spec.path' },
+    { name: 'Path', path: '.status.path' },
     { name: 'Mappings', path: '.status.mappings', type: 'integer' },
   ],
 } satisfies Kind

@@ -16,6 +16,7 @@ export const LdapEngineConfig = z.object({
   maxTtl: duration(),
   adopt: flag().describe('For the controller: take over a configuration that no resource owns.'),
   disown: flag().describe('For the controller: leave the configuration to everybody.'),
+  prove: flag().describe('For the controller: a name and password that replace others must bind first.'),
 })
 export type LdapEngineConfig = z.output<typeof LdapEngineConfig>
 

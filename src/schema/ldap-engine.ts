@@ -44,7 +44,7 @@ const Spec = z.object({
   maxLeaseTTL: duration().exactOptional(),
   deletionPolicy: choice(['Retain', 'Delete'])
     .exactOptional()
-    .describe('Retain (default) leaves the mount when this object goes; Delete is refused while roles use it.'),
+    .describe('Retain (default) leaves the mount when this object goes. While roles use it, deletion waits.'),
   tenancy: list(TenancyEntry, { max: 64 })
     .exactOptional()
     .describe('Without an entry no namespace may use this mount.'),
@@ -58,12 +58,20 @@ const RoleCounts = z.object({
 
 const Status = z.object({
   ...statusFields,
+  path: text(512).exactOptional().describe('Path of the mount.'),
+  schema: text(32).exactOptional().describe('Schema of the directory.'),
   mountAccessor: text(128).exactOptional(),
   rootCredential: z
     .object({ source: choice(['FromSecret', 'RotatedByEngine']), lastRotationTime: instant().exactOptional() })
     .exactOptional(),
   bindSecretMAC: text(128).exactOptional().describe('Keyed MAC of the bind password that was applied last.'),
   configMAC: text(128).exactOptional().describe('Keyed MAC of certificates and keys that were applied last.'),
+  refusedConfigMAC: text(128)
+    .exactOptional()
+    .describe('Keyed MAC of a configuration whose bind the directory refused.'),
+  circuit: choice(['Closed', 'Open'])
+    .exactOptional()
+    .describe('Open: the directory is not asked, but for a probe now and then.'),
   roles: RoleCounts.exactOptional().describe('How many objects use this mount.'),
 })
 
@@ -78,9 +86,10 @@ export const LdapEngine = {
   spec: ruled(Spec, [...pinned(Spec, ['path', 'schema']), startTlsNeedsPlainUrls]),
   status: Status,
   columns: [
-    { name: 'Path', path: '.spec.path' },
-    { name: 'Schema', path: '.spec.schema' },
+    { name: 'Path', path: '.status.path' },
+    { name: 'Schema', path: '.status.schema' },
     { name: 'Roles', path: '.status.roles.static', type: 'integer' },
+    { name: 'Circuit', path: '.status.circuit', priority: 1 },
   ],
 } satisfies Kind
 export type LdapEngineSpec = z.output<typeof LdapEngine.spec>

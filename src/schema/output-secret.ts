@@ -32,6 +32,9 @@ const NEEDS: Readonly<Record<string, readonly string[]>> = {
   'kubernetes.io/dockercfg': ['.dockercfg'],
 }
 const RESERVED = 'keyturn.dev/'
+/** As Kubernetes has them: a Secret with others would be refused at each write. */
+const NAME = '^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'
+const LABEL = '^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'
 
 export const outputRules: Rule<Input>[] = [
   ...Object.entries(NEEDS).map(
@@ -58,6 +61,20 @@ export const outputRules: Rule<Input>[] = [
     cel: `(!has(self.labels) || !self.labels.exists(key, key.startsWith('${RESERVED}'))) && (!has(self.annotations) || !self.annotations.exists(key, key.startsWith('${RESERVED}')))`,
     check: ({ labels, annotations }) =>
       ![...Object.keys(labels ?? {}), ...Object.keys(annotations ?? {})].some((key) => key.startsWith(RESERVED)),
+  },
+  {
+    message:
+      'labels and annotations must be named as Kubernetes has it: a prefix and a slash at most, then letters, digits, "-", "_" and "."',
+    cel: `(!has(self.labels) || self.labels.all(key, key.matches('${NAME}'))) && (!has(self.annotations) || self.annotations.all(key, key.matches('${NAME}')))`,
+    check: ({ labels, annotations }) =>
+      [...Object.keys(labels ?? {}), ...Object.keys(annotations ?? {})].every((key) => new RegExp(NAME).test(key)),
+  },
+  {
+    message:
+      'the value of a label may hold letters, digits, "-", "_" and ".", and begins and ends with a letter or digit',
+    cel: `!has(self.labels) || self.labels.all(key, self.labels[key].matches('${LABEL}'))`,
+    field: 'labels',
+    check: ({ labels }) => Object.values(labels ?? {}).every((value) => new RegExp(LABEL).test(value)),
   },
 ]
 

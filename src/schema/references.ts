@@ -21,18 +21,22 @@ export const dn = () => text(1024).min(1)
 
 const selectorOperator = z.enum(['In', 'NotIn', 'Exists', 'DoesNotExist'])
 
+const Requirement = z.object({
+  key: text(317),
+  operator: selectorOperator,
+  values: list(text(63), { max: 64 }).exactOptional(),
+})
+const valuesFitOperator: Rule<z.input<typeof Requirement>> = {
+  message: 'In and NotIn need values; Exists and DoesNotExist take none',
+  cel: "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+  check: ({ operator, values }) => (operator === 'In' || operator === 'NotIn') === (values ?? []).length > 0,
+}
+
 /** Kubernetes' label selector. */
 export const labelSelector = () =>
   z.object({
     matchLabels: textPairs(32, { key: 317, value: 63 }).exactOptional(),
-    matchExpressions: list(
-      z.object({
-        key: text(317),
-        operator: selectorOperator,
-        values: list(text(63), { max: 64 }).exactOptional(),
-      }),
-      { max: 16 },
-    ).exactOptional(),
+    matchExpressions: list(ruled(Requirement, [valuesFitOperator]), { max: 16 }).exactOptional(),
   })
 
 const Namespaces = z.object({

@@ -137,6 +137,12 @@ describe.skipIf(!cluster || !slapdAvailable())('the operator', () => {
       expect(table.split('\n')[1]).toMatch(new RegExp(`^app\\s+True\\s+Ready\\s+${username}\\s`))
       expect(await kubectl('get', 'lsr', '-n', namespace, '-o', 'wide')).toMatch(/NEXTROTATION\s+SECRET/)
       expect(await kubectl('get', 'lsr', '-A', '--field-selector', `spec.engineRef.name=${ENGINE}`)).toContain('app')
+      // Also where the spec leaves it to the default.
+      const engines = (await kubectl('get', 'lde', ENGINE, '-o', 'wide')).split('\n')
+      expect(engines[0]).toMatch(/PATH\s+SCHEMA\s+ROLES\s+CIRCUIT/)
+      expect(engines[1]).toMatch(
+        new RegExp(`^${ENGINE}\\s+True\\s+Ready\\s+${ENGINE}\\s+openldap\\s+\\d*\\s*Closed\\s`),
+      )
       const all = await kubectl('get', 'keyturn', '-A')
       for (const one of ['ldapengine', 'ldapauth', 'ldapgroupmapping', 'accesspolicy', 'ldapstaticrole'])
         expect(all).toContain(`${one}.keyturn.dev/`)

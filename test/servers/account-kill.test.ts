@@ -4,17 +4,18 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createDirectoryGuard } from '../../src/engine/account/guard.ts'
-import { createAccountTurner, type TurnStep } from '../../src/engine/account/turn.ts'
-import { createDirectoryDoor } from '../../src/engine/directory/door.ts'
+import type { TurnStep } from '../../src/engine/account/turn-step.ts'
+import { createMemoryDriver } from '../../src/engine/storage/memory.ts'
 import { systemClock } from '../../src/lib/clock.ts'
-import { createLogger } from '../../src/lib/log.ts'
+import type { AppError } from '../../src/lib/errors.ts'
 import { systemRandom } from '../../src/lib/random.ts'
-import { dnOf, MOUNT, putAccount, settingsFor, testAccountKind, testHost } from '../support/account-host.ts'
-import { memoryStore } from '../support/memory-store.ts'
-import { type Slapd, startSlapd } from '../support/slapd.ts'
+import { dnOf, MANAGER } from '../support/account-host.ts'
+import { startLdapEngine, text } from '../support/ldap-engine.ts'
+import { MODIFY_RESPONSE, startLdapProxy } from '../support/ldap-proxy.ts'
+import { binds as binding, type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
+import { type Hook, type HookAnswer, startHook } from '../support/slapd-hook.ts'
 
-const never = new AbortController().signal
+const UID = 'lib-3'
 const child = join(import.meta.dirname, '../support/account-child.ts')
 const TURN: readonly TurnStep[] = [
   'decided',
@@ -26,14 +27,18 @@ const TURN: readonly TurnStep[] = [
 ]
 
 let slapd: Slapd
+let hook: Hook
 let work: string
 
 beforeAll(async () => {
   work = await mkdtemp('/tmp/kt-kill-')
-  slapd = await startSlapd()
+  const socket = join(work, 'hook')
+  hook = await startHook(socket, () => 'CONTINUE')
+  slapd = await startSlapd({ HOOK: socket })
 })
 afterAll(async () => {
   await slapd?.stop()
+  await hook?.[Symbol.asyncDispose]()
   await rm(work, { recursive: true, force: true })
 })
 
@@ -115,34 +120,67 @@ describe('kill -9 of the server', () => {
   }, 180_000)
 })
 
-describe('kill -9 of the directory', () => {
-  test.each(TURN)('at "%s"', async (step) => {
-    const uid = 'lib-3'
-    const store = await memoryStore()
-    const deps = { clock: systemClock, random: systemRandom, log: createLogger({ level: 'silent' }) }
-    const settings = settingsFor([slapd.url])
-    await using door = createDirectoryDoor(deps)
-    const guard = createDirectoryGuard({ store, ...deps })
+describe.each(['create', 'rotate'] as const)('kill -9 of the directory while a role is being changed: %s', (act) => {
+  const POINTS = [...TURN, 'modify received', 'modify done, not answered'] as const
+
+  test.each(POINTS)('at "%s"', async (point) => {
     let isArmed = false
     const steps = {
       async reached(now: TurnStep) {
-        if (isArmed && now === step) await slapd.crash()
+        if (isArmed && now === point) await slapd.crash()
       },
     }
-    await using turner = createAccountTurner({ door, guard, ...deps, steps })
-    const host = testHost(uid, { store, settings })
-    await putAccount(store, uid, { dueAt: new Date() })
-    await turner.turn(host, 'create', never)
+    await using proxy = await startLdapProxy(slapd.port)
+    proxy.passes = (tag) => {
+      if (!isArmed || tag !== MODIFY_RESPONSE || point !== 'modify done, not answered') return true
+      void slapd.crash()
+      return false
+    }
+    hook.handler = async ({ type }): Promise<HookAnswer> => {
+      if (isArmed && type === 'MODIFY' && point === 'modify received') await slapd.crash()
+      return 'CONTINUE'
+    }
+    await using engine = await startLdapEngine({ driver: createMemoryDriver(), steps })
+    const bind = { binddn: MANAGER.name, bindpass: MANAGER.password.reveal() }
+    const to = { url: proxy.url, userdn: SUFFIX, userattr: 'uid', request_timeout: 2, connection_timeout: 2 }
+    await engine.write('config', { ...bind, ...to })
+    engine.start()
+    const create = () => engine.write('static-role/role', { username: UID, rotation_period: '1h' })
+    if (act === 'rotate') await create()
     isArmed = true
-    await turner.turn(host, 'manual', never).catch(() => undefined)
+    const asked = act === 'create' ? create() : engine.write('rotate-role/role')
+    const outcome = await asked.then(
+      () => 'done',
+      (error: AppError) => error.message,
+    )
     isArmed = false
     await slapd.again()
-    await guard.reset(MOUNT)
-    await turner.turn(host, 'recover', never)
-    const account = (await store.read(testAccountKind, `${MOUNT}/${uid}`))?.value.account
-    const password = account?.confirmed?.password
-    if (!password) throw new Error('no password is stored')
-    expect(await door.verify(settings, { name: dnOf(uid), password }, never)).toBe(true)
-    await turner.turn(host, 'manual', never)
+    const backMs = performance.now()
+    const wasTakenBack = act === 'create' && outcome.includes('nothing was created')
+    for (;;) {
+      const cred = await engine.read('static-cred/role').catch(() => undefined)
+      const binds = cred && (await binding(slapd, dnOf(UID), text(cred['password'])))
+      if (wasTakenBack ? !cred : binds) break
+      const stateNow = `after "${outcome}": ${JSON.stringify(cred)}`
+      if (performance.now() - backMs > 5_000) throw new Error(`the stored password does not bind ${stateNow}`)
+      await systemClock.sleep(20)
+    }
+    // And the account can be used, whatever became of the first try, as soon as the directory's return is noticed.
+    if (wasTakenBack) await noticed(create)
+    await noticed(() => engine.write('rotate-role/role'))
+    expect(await binding(slapd, dnOf(UID), text((await engine.read('static-cred/role'))['password']))).toBe(true)
   })
 })
+
+async function noticed(work: () => Promise<unknown>): Promise<void> {
+  const end = performance.now() + 5_000
+  for (;;) {
+    try {
+      await work()
+      return
+    } catch (error) {
+      if (performance.now() > end) throw error
+      await systemClock.sleep(50)
+    }
+  }
+}

@@ -565,8 +565,10 @@ describe('the worker', () => {
     await existing()
     await using one = process()
     await one.guard
-      .run(MOUNT, () =>
-        one.door.withSession(settings, { ...MANAGER, password: new Secret('wrong') }, never, async () => 0),
+      .run(MOUNT, (admission) =>
+        one.door.withSession(settings, { ...MANAGER, password: new Secret('wrong') }, never, async () => 0, {
+          admission,
+        }),
       )
       .catch(() => 0)
     hook.seen.length = 0

@@ -569,6 +569,54 @@ describe('StartTLS and certificates', () => {
     },
   )
 
+  test('an authority between that is signed with SHA-1 is not hidden behind one of its name and key that nobody trusts', async () => {
+    const dir = path.join(work, 'tls')
+    const authority = ['-addext', 'basicConstraints=critical,CA:TRUE', '-days', '2']
+    await exec(
+      'openssl',
+      [
+        'req',
+        '-x509',
+        '-newkey',
+        'rsa:2048',
+        '-nodes',
+        '-keyout',
+        'evil.key',
+        '-out',
+        'evil.crt',
+        '-subj',
+        '/CN=evil',
+        ...authority,
+      ],
+      { cwd: dir },
+    )
+    const extensions = 'basicConstraints=critical,CA:TRUE\nsubjectKeyIdentifier=hash'
+    await issue('between', extensions, ['-sha1'])
+    // The same request signed by somebody else.
+    const signer = ['-CA', 'evil.crt', '-CAkey', 'evil.key', '-CAcreateserial', '-sha256']
+    const into = ['-extfile', 'between.ext', '-in', 'between.csr', '-out', 'decoy.crt']
+    for (const days of ['-1', '2']) {
+      await exec('openssl', ['x509', '-req', ...signer, ...into, '-days', days], { cwd: dir })
+      await issue('leaf', LEAF, ['-sha256'], 'between')
+      const [leaf, between, decoy] = await Promise.all(['leaf.crt', 'between.crt', 'decoy.crt'].map(file))
+      for (const chain of [`${leaf}${decoy}${between}`, `${leaf}${between}${decoy}`]) {
+        const server = await tlsServer(await file('leaf.key'), chain)
+        try {
+          const settings = settingsFor(server.url, {
+            certificate: await file('ca.crt'),
+            tlsMinVersion: 'tls10',
+            requestTimeoutMs: 300,
+          })
+          const { message } = await failureOf(inSession(settings, find))
+          expect(message).toMatch(/SHA-1 or MD5|not valid now|nobody who is trusted|unable to verify|certificate/i)
+          expect(server.bytes()).toBe(0)
+        } finally {
+          server.close()
+        }
+      }
+    }
+  })
+
   test('RSA-PSS with SHA-256, and a root signed with SHA-1, do', async () => {
     const dir = path.join(work, 'tls')
     const root = [

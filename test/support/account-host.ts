@@ -69,6 +69,9 @@ export function testHost(uid: string, options: TestHostOptions): AccountHost {
       const stored = await store.read(testAccountKind, key)
       return stored && loadedFrom(stored.value, stored.version)
     },
+    async isUnchanged({ version }) {
+      return (await store.readUnless(testAccountKind, key, version)) === 'unchanged'
+    },
     async save(loaded, { account, dueAt, promoted, events }) {
       const value = { account, creating: loaded.creating && promoted === undefined }
       const due = accountDue(mountId, account, dueAt)

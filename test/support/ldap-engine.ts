@@ -1,5 +1,6 @@
 import { createDirectoryGuard } from '../../src/engine/account/guard.ts'
 import { createAccountTurner } from '../../src/engine/account/turn.ts'
+import type { TurnSteps } from '../../src/engine/account/turn-step.ts'
 import type { Caller, Mount, Reply } from '../../src/engine/backend.ts'
 import { createDirectoryDoor } from '../../src/engine/directory/door.ts'
 import type { Operation, Values } from '../../src/engine/request.ts'
@@ -27,6 +28,8 @@ export interface LdapEngine extends AsyncDisposable {
   /** Begins the background work. */
   start(): void
   unmount(): Promise<void>
+  /** Another mount over the same store. */
+  beside(mount: Mount): Promise<LdapEngine>
 }
 
 type Fields = Readonly<Record<string, unknown>>
@@ -79,14 +82,24 @@ export async function startLdapEngine(options: {
   readonly driver: StorageDriver
   readonly clock?: Clock
   readonly mount?: Mount
+  readonly steps?: TurnSteps
 }): Promise<LdapEngine> {
-  const { driver, clock = systemClock, mount = MOUNT } = options
+  const { driver, clock = systemClock, mount = MOUNT, steps } = options
+  return engineOver(await openStore({ driver, seal: plainSeal, clock }), driver, clock, mount, steps)
+}
+
+async function engineOver(
+  store: Store,
+  driver: AsyncDisposable,
+  clock: Clock,
+  mount: Mount,
+  steps?: TurnSteps,
+): Promise<LdapEngine> {
   const random = systemRandom
   const log = createLogger({ level: 'silent' })
-  const store = await openStore({ driver, seal: plainSeal, clock })
   const door = createDirectoryDoor({ clock, random })
   const guard = createDirectoryGuard({ store, clock, random, log })
-  const turner = createAccountTurner({ door, guard, clock, random, log, isExclusive: true })
+  const turner = createAccountTurner({ door, guard, clock, random, log, isExclusive: true, ...(steps && { steps }) })
   const mounts = async () => [mount]
   const backend = createLdapSecretsBackend({
     store,
@@ -138,6 +151,7 @@ export async function startLdapEngine(options: {
         running.push(runWorker(worker, { clock, signal: stop.signal, onError }))
     },
     unmount: async () => backend.unmount?.(mount, stop.signal),
+    beside: (another) => engineOver(store, { [Symbol.asyncDispose]: async () => undefined }, clock, another),
     async [Symbol.asyncDispose]() {
       stop.abort()
       await Promise.allSettled(running)

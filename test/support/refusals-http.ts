@@ -143,6 +143,8 @@ const auth: readonly HttpRefusal[] = [
   ...writes(login, [
     [{ disown: true }, 'disown'],
     [{ disown: 'maybe' }, 'disown'],
+    [{ prove: true }, 'prove'],
+    [{ prove: 'maybe' }, 'prove'],
   ]),
   ...writes('ldap/static-role/team/app', [
     [{ disown: true }, 'disown'],

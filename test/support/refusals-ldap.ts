@@ -61,6 +61,7 @@ const config: readonly (readonly [Record<string, unknown>, string])[] = [
   [{ ttl: 'x' }, 'ttl'],
   [{ adopt: true }, 'adopt'],
   [{ disown: true }, 'disown'],
+  [{ prove: true }, 'prove'],
 ]
 
 const creation = { username: 'static-2', rotation_period: '1h' }

@@ -92,6 +92,20 @@ const roleChanges: Sample[] = [
   ['skipImportRotation added', role({ skipImportRotation: true }), 'skipImportRotation cannot', role()],
   ['output added', role({ output: { name: 'x' } }), undefined, role()],
   ['output renamed', role({ output: { name: 'y' } }), 'name cannot be changed', role({ output: { name: 'x' } })],
+  [
+    'a label whose value is none',
+    role({ output: { labels: { team: 'not a label' } } }),
+    'the value of a label may hold letters',
+  ],
+  [
+    'labels and annotations with prefixes',
+    role({ output: { labels: { 'a.b/c_d': '' }, annotations: { 'x.y/Z': '{}' } } }),
+  ],
+  [
+    'an annotation whose name is none',
+    role({ output: { annotations: { 'a b': 'c' } } }),
+    'must be named as Kubernetes has it',
+  ],
   ['output type added', role({ output: { type: 'Opaque' } }), 'type cannot be changed', role({ output: {} })],
 ].map(sampleOf('LdapStaticRole'))
 
@@ -153,6 +167,18 @@ const engines: Sample[] = [
   ],
   ['tenancy for nobody', engine(tenant({ namespaces: {} })), 'names or selector is required'],
   ['tenancy by an empty selector', engine(tenant({ namespaces: { selector: {} } })), 'names or selector is required'],
+  [
+    'tenancy by a NotIn without values, which would be everybody',
+    engine(tenant({ namespaces: { selector: { matchExpressions: [{ key: 'team', operator: 'NotIn' }] } } })),
+    'In and NotIn need values',
+  ],
+  [
+    'tenancy by an Exists with values',
+    engine(
+      tenant({ namespaces: { selector: { matchExpressions: [{ key: 'a', operator: 'Exists', values: ['b'] }] } } }),
+    ),
+    'Exists and DoesNotExist take none',
+  ],
   ['tenancy without DNs', engine(tenant({ allowedDNs: [] })), 'allowedDNs'],
   ['tenancy with an empty DN', engine(tenant({ allowedDNs: [''] })), 'allowedDNs'],
   ['tenancy with a period of 4 s', engine(tenant({ minRotationPeriod: '4s' })), 'must be at least 5 seconds'],

@@ -49,6 +49,9 @@ export const accountCodec = z.object({
 })
 export type AccountState = z.output<typeof accountCodec>
 
+/** Failure class of a modify of which nobody knows whether it was done. */
+export const UNKNOWN_OUTCOME = 'unknown-outcome'
+
 export const NEW_ACCOUNT: AccountState = { credentialVersion: 0 }
 
 /** Whether a password is in the air: the directory may have it and `confirmed` may be outdated. */

@@ -1,15 +1,17 @@
 import type { Clock } from '../../lib/clock.ts'
 import { AppError } from '../../lib/errors.ts'
 import type { Secret } from '../../lib/secret.ts'
-import type { DirectoryDoor, Session } from '../directory/directory.ts'
+import type { Admission, DirectoryDoor, Session } from '../directory/directory.ts'
 import { isDirectoryError } from '../directory/errors.ts'
 import { passwordChanges } from '../directory/password.ts'
+import { VersionConflict } from '../storage/driver.ts'
+import { UNKNOWN_OUTCOME } from './account.ts'
 import { findEntry } from './entry.ts'
 import { type DirectoryGuard, GuardClosed } from './guard.ts'
 import type { AccountHost, LoadedAccount } from './host.ts'
 import { held } from './next-state.ts'
 import { failureClassOf, fateOf, troubleOf } from './outcome.ts'
-import type { TurnStep } from './turn.ts'
+import type { TurnStep } from './turn-step.ts'
 
 /**
  * The part of a turn that talks to the directory: search, permit and modify on one session, and proofs by bind. Every failure comes back as
@@ -87,22 +89,24 @@ export class Contact {
   }
 
   /**
-   * Sends the pending password of a record that this process has claimed; `proveFirst` asks by one bind whether it is set already. The
-   * record may have been written again to hold it longer.
+   * Sends the pending password of a record that this process has claimed; `proveFirst` asks by one bind whether it is set already, and if not,
+   * by another whether the confirmed one is: a directory that counts failed binds forgets the first over the second. The record may have been
+   * written again to hold it longer.
    */
   async send(
     host: AccountHost,
     start: LoadedAccount,
     hold: Hold,
     { proveFirst }: { proveFirst: boolean },
-  ): Promise<{ loaded: LoadedAccount; outcome: Outcome }> {
+  ): Promise<{ loaded: LoadedAccount; outcome: Outcome; confirmedBinds: boolean }> {
     const { guard, signal, reached } = this.#deps
-    const { pending } = start.account
+    const { pending, confirmed } = start.account
     if (!pending) throw new Error('there is no pending password to send')
     let loaded = start
     let dn: string | undefined
     let server: string | undefined
     let isSent = false
+    let confirmedBinds = false
     const work = async (session: Session): Promise<Outcome> => {
       server = session.server
       dn = (await findEntry(session, loaded.target)).dn
@@ -113,6 +117,8 @@ export class Contact {
           return { is: 'proven', dn }
         }
         await reached('pending-not-set', host)
+        if (confirmed) confirmedBinds = await this.#verify(loaded, dn, confirmed.password, server)
+        if (confirmedBinds) await reached('confirmed-proven', host)
       }
       await loaded.permit(dn)
       loaded = await this.#holdLongEnough(host, loaded, hold)
@@ -124,18 +130,11 @@ export class Contact {
       return { is: 'set', dn }
     }
     try {
-      const outcome = await guard.run(host.mountId, (connect) =>
-        connect((bound) =>
-          this.#onServerTold(loaded, async (session) => {
-            bound()
-            return work(session)
-          }),
-        ),
-      )
-      return { loaded, outcome }
+      const outcome = await guard.run(host.mountId, (admission) => this.#onServerTold(loaded, admission, work))
+      return { loaded, outcome, confirmedBinds }
     } catch (error) {
       if (!(error instanceof AppError) || signal.aborted) throw error
-      return { loaded, outcome: outcomeOf(error, isSent, dn, server) }
+      return { loaded, outcome: outcomeOf(error, isSent, dn, server), confirmedBinds }
     }
   }
 
@@ -147,17 +146,12 @@ export class Contact {
     where: { readonly dn?: string; readonly server?: string },
   ): Promise<boolean> {
     const dn = where.dn ?? knownDn(loaded)
-    if (dn === undefined) return false
+    // A proof is no probe, and a server that does not answer one says nothing about the directory as a whole.
+    if (dn === undefined || !(await this.#deps.guard.state(mountId)).isOpen) return false
     try {
-      // One server that does not answer a proof says nothing about the directory as a whole.
-      return await this.#deps.guard.run(mountId, () =>
-        this.#verify(loaded, dn, password, where.server).catch((error: unknown) => {
-          if (isDirectoryError(error)) return false
-          throw error
-        }),
-      )
+      return await this.#verify(loaded, dn, password, where.server)
     } catch (error) {
-      if (error instanceof GuardClosed) return false
+      if (isDirectoryError(error)) return false
       throw error
     }
   }
@@ -165,6 +159,7 @@ export class Contact {
   /** Works on the server that was told the pending password first; on any other when that one is not to be had. */
   async #onServerTold<T>(
     { settings, identity, account }: LoadedAccount,
+    admission: Admission,
     work: (session: Session) => Promise<T>,
   ): Promise<T> {
     const { door, signal } = this.#deps
@@ -180,13 +175,13 @@ export class Contact {
             isBegun = true
             return work(session)
           },
-          { server },
+          { server, admission },
         )
       } catch (error) {
         if (isBegun || !isDirectoryError(error) || error.class !== 'unavailable') throw error
       }
     }
-    return door.withSession(settings, identity, signal, work)
+    return door.withSession(settings, identity, signal, work, { admission })
   }
 
   #verify(loaded: LoadedAccount, dn: string, password: Secret, server: string | undefined): Promise<boolean> {
@@ -196,11 +191,13 @@ export class Contact {
   }
 
   /**
-   * Right before a write to the directory: the claim must outlive its time limit on the monotonic clock, which also ran while this process was
-   * frozen. Else it is renewed; who lost it gets `VersionConflict`.
+   * Right before a write to the directory: the record must still be the one that was claimed, for it may have been deleted meanwhile, and the
+   * claim must outlive its time limit on the monotonic clock, which also ran while this process was frozen. Else it is renewed; who lost
+   * it gets `VersionConflict`.
    */
   async #holdLongEnough(host: AccountHost, loaded: LoadedAccount, hold: Hold): Promise<LoadedAccount> {
     const { clock, holder } = this.#deps
+    if (!(await host.isUnchanged(loaded))) throw new VersionConflict(host.lockKey)
     for (let current = { loaded, hold }; ; ) {
       const leftMs = current.hold.endsMs - clock.monotonicMs()
       if (leftMs >= loaded.settings.requestTimeoutMs + SEND_MARGIN_MS) return current.loaded
@@ -220,7 +217,7 @@ function outcomeOf(error: AppError, isSent: boolean, dn: string | undefined, ser
   const failureClass = failureClassOf(error)
   if (isSent) {
     const fate = fateOf(error)
-    if (fate === 'unknown') return { is: 'unknown', class: 'unknown-outcome', message, dn: dn ?? '', ...where }
+    if (fate === 'unknown') return { is: 'unknown', class: UNKNOWN_OUTCOME, message, dn: dn ?? '', ...where }
     if (fate === 'refused')
       return { is: 'refused', class: failureClass, message, ...(dn !== undefined && { dn }), ...where }
   } else if (error.kind === 'invalid' || error.kind === 'denied') {

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { Secret } from '../../lib/secret.ts'
 import type { AccountState } from './account.ts'
 import { type Decision, decide } from './decide.ts'
-import type { TurnReason } from './turn.ts'
+import type { TurnReason } from './turn-step.ts'
 
 const now = new Date('2026-03-01T12:00:00Z')
 const later = new Date('2026-03-01T12:03:00Z')
@@ -34,13 +34,18 @@ const theirsHeld = turning(settled, { holder: THEIRS, heldUntil: later })
 const theirsOver = turning(settled, { holder: THEIRS, heldUntil: earlier })
 const theirsEndsNow = turning(settled, { holder: THEIRS, heldUntil: now })
 const unsent = turning(settled, { holder: THEIRS, heldUntil: later, maybeSent: false })
+const unknown: AccountState = {
+  ...mineOver,
+  failure: { class: 'unknown-outcome', message: 'no answer', count: 2, since: earlier, retryAt: later },
+}
 const newTheirsHeld = turning(fresh, { holder: THEIRS, heldUntil: later })
 const newTheirsOver = turning(fresh, { holder: THEIRS, heldUntil: earlier })
 
 const begin: Decision = { do: 'begin' }
 const finish: Decision = { do: 'finish' }
 const resolve: Decision = { do: 'resolve' }
-const wait: Decision = { do: 'wait', until: later }
+const wait: Decision = { do: 'wait', until: later, why: 'held' }
+const early: Decision = { do: 'wait', until: later, why: 'too-early' }
 
 interface Case {
   readonly name: string
@@ -74,6 +79,8 @@ describe('decide', () => {
     { name: 'who held it is dead long since', account: theirsOver, whys: all, exclusive: true, want: resolve },
     { name: 'an earlier turn of ours left it', account: mineHeld, whys: all, want: resolve },
     { name: 'an earlier turn of ours left it, long ago', account: mineOver, whys: all, want: resolve },
+    { name: 'an unknown outcome, asked by hand too soon', account: unknown, whys: ['manual'], want: early },
+    { name: 'an unknown outcome, whose time has come', account: unknown, whys: ['due', 'recover'], want: resolve },
     { name: 'nobody was told', account: unsent, whys: asking, want: begin },
     { name: 'nobody was told, nothing to resolve', account: unsent, whys: ['recover'], want: finish },
     { name: 'a creation of another process at work', account: newTheirsHeld, whys: all, want: wait },

@@ -1,12 +1,12 @@
-import type { AccountState } from './account.ts'
-import type { TurnReason } from './turn.ts'
+import { type AccountState, UNKNOWN_OUTCOME } from './account.ts'
+import type { TurnReason } from './turn-step.ts'
 
 /** What a turn does next. */
 export type Decision =
   /** Nothing: what was wanted has happened, or there is nothing left to resolve. */
   | { readonly do: 'finish' }
-  /** Somebody else may still be at work; look again then. */
-  | { readonly do: 'wait'; readonly until: Date }
+  /** Somebody else may still be at work, or it is too early to ask the directory again; look again then. */
+  | { readonly do: 'wait'; readonly until: Date; readonly why: 'held' | 'too-early' }
   /** A password may be set that nobody confirmed: find out by bind; if it is not, send the same one again. */
   | { readonly do: 'resolve' }
   /** Make a new password and send it. */
@@ -30,7 +30,12 @@ export function decide(account: AccountState, why: TurnReason, context: DecideCo
   if (why !== 'recover' && account.credentialVersion > askedAtVersion) return { do: 'finish' }
   if (pending?.maybeSent) {
     const mayBeAtWork = pending.holder !== holder && !isExclusive && pending.heldUntil > now
-    return mayBeAtWork ? { do: 'wait', until: pending.heldUntil } : { do: 'resolve' }
+    if (mayBeAtWork) return { do: 'wait', until: pending.heldUntil, why: 'held' }
+    // Each try binds as the account: whoever asks by hand makes it no more often than the back-off, for the directory may count such binds.
+    const { failure } = account
+    if (why === 'manual' && failure?.class === UNKNOWN_OUTCOME && failure.retryAt > now)
+      return { do: 'wait', until: failure.retryAt, why: 'too-early' }
+    return { do: 'resolve' }
   }
   return { do: why === 'recover' ? 'finish' : 'begin' }
 }

@@ -1,40 +1,39 @@
 import * as z from 'zod'
 import { backoffMs } from '../../lib/backoff.ts'
 import type { Clock } from '../../lib/clock.ts'
-import { AppError } from '../../lib/errors.ts'
-import { KeyedLock } from '../../lib/keyed-lock.ts'
+import { AppError, unavailable } from '../../lib/errors.ts'
 import type { Logger } from '../../lib/log.ts'
 import type { Random } from '../../lib/random.ts'
+import type { Admission } from '../directory/directory.ts'
 import { isDirectoryError } from '../directory/errors.ts'
 import { VersionConflict } from '../storage/driver.ts'
 import { type Change, instantCodec, put, recordKind, remove, type Store } from '../storage/store.ts'
+import { BindLines } from './bind-lines.ts'
 import { troubleOf } from './outcome.ts'
 
 const PROBE_MS = 5 * 60_000
-const UNREACHABLE = { firstMs: 1_000, limitMs: 60_000 }
+/** Soon enough after a directory's return to turn what was in the air within seconds; under one connection a second. */
+const UNREACHABLE = { firstMs: 1_000, limitMs: 3_000 }
 
 /**
  * Stands between us and the directory of a mount. Two kinds of trouble close it:
  *
- * - our own bind was refused: going on could lock the account that everything depends on. A durable record says so; until the configuration
- *   is written anew or a bind works, one piece of work in 5 minutes is let through, whoever asks, on whatever server, also after a restart;
- * - the directory cannot be reached: known to this process only; one probe at a time, 1 s to 1 min apart, everybody else fails at once.
+ * - our own bind was refused: going on could lock the account that everything depends on. A durable record says so; until the connection is
+ *   configured anew or a bind works, one piece of work in 5 minutes is let through, whoever asks, on whatever server, also after a restart;
+ * - the directory cannot be reached: known to this process only; one probe at a time, 1 to 3 s apart, everybody else fails at once.
  *
  * Trouble with one account (refused, rejected, hanging) never closes it.
  */
 export interface DirectoryGuard {
-  /** Runs work that needs the mount's directory. Throws `GuardClosed` (`unavailable`) without running it while closed. */
-  run<T>(mountId: string, work: (connect: Connect) => Promise<T>): Promise<T>
+  /**
+   * Runs work that needs the mount's directory. Throws `GuardClosed` (`unavailable`) without running it while closed. Sessions that bind as
+   * the mount itself are given `admission`: at a server such binds go one by one, each only if nothing is known against it.
+   */
+  run<T>(mountId: string, work: (admission: Admission) => Promise<T>): Promise<T>
   state(mountId: string): Promise<GuardState>
-  /** Opens the guard again: the mount's configuration changed (or the mount is gone). */
+  /** Opens the guard: the mount's connection is configured anew. What still goes on with the old one counts no longer, and binds no more. */
   reset(mountId: string): Promise<void>
 }
-
-/**
- * Wraps the part of the work that binds as ourselves; the work calls `bound` when it has its connection. Until then nobody else of the mount
- * begins, so that work started at one moment does not present a refused password many times over.
- */
-export type Connect = <T>(work: (bound: () => void) => Promise<T>) => Promise<T>
 
 export type GuardState =
   | { readonly isOpen: true }
@@ -53,8 +52,8 @@ export class GuardClosed extends AppError {
   constructor(why: 'bind-refused' | 'unavailable', probeAt: Date) {
     const message =
       why === 'bind-refused'
-        ? 'the directory refuses the bind of this mount: it is asked again every 5 minutes, or once the configuration is written'
-        : 'the directory cannot be reached; it is tried again within a minute'
+        ? 'the directory refuses the bind of this mount: it is asked again every 5 minutes, or once the connection is configured anew'
+        : 'the directory cannot be reached; it is tried again within seconds'
     super('unavailable', message, { reason: 'guard-closed' })
     this.name = 'GuardClosed'
     this.why = why
@@ -62,7 +61,8 @@ export class GuardClosed extends AppError {
   }
 }
 
-const refusalKind = recordKind('bind-refusal/', z.object({ since: instantCodec, probeAt: instantCodec }))
+/** Since when our bind is refused, and when it is tried again; without them nothing is known against the connection as it is configured now. */
+const refusalKind = recordKind('bind-refusal/', z.object({ since: instantCodec, probeAt: instantCodec }).partial())
 
 interface Outage {
   readonly since: Date
@@ -71,7 +71,7 @@ interface Outage {
   isProbing: boolean
 }
 
-/** Opens the guard of a mount in a store that no server runs on. */
+/** Opens the guard of a mount in a store that no server runs on, or of a mount that goes. */
 export function openedGuard(mountId: string): Change {
   return remove(refusalKind, mountId, { expected: 'any' })
 }
@@ -91,7 +91,9 @@ class Guard implements DirectoryGuard {
   readonly #random: Random
   readonly #log: Logger
   readonly #outages = new Map<string, Outage>()
-  readonly #connecting = new KeyedLock()
+  /** How often a mount was configured anew in this process: an outage is that of one configuration. */
+  readonly #resets = new Map<string, number>()
+  readonly #lines = new BindLines()
 
   constructor({ store, clock, random, log }: { store: Store; clock: Clock; random: Random; log: Logger }) {
     this.#store = store
@@ -100,134 +102,146 @@ class Guard implements DirectoryGuard {
     this.#log = log
   }
 
-  async run<T>(mountId: string, work: (connect: Connect) => Promise<T>): Promise<T> {
+  async run<T>(mountId: string, work: (admission: Admission) => Promise<T>): Promise<T> {
     const pass = await this.#admit(mountId)
-    const connect: Connect = (use) => this.#connect(mountId, pass, use)
+    const admission: Admission = {
+      bind: (server, signal, bind) =>
+        this.#lines.run(`${mountId} ${server}`, signal, () => this.#bind(mountId, pass, bind)),
+      connected() {
+        pass.isConnected = true
+      },
+    }
     try {
-      return await this.#watched(mountId, pass, () => work(connect))
+      const result = await work(admission)
+      this.#outages.delete(mountId)
+      return result
+    } catch (error) {
+      this.#note(mountId, pass, error)
+      throw error
     } finally {
       const outage = pass.isProbe ? this.#outages.get(mountId) : undefined
-      if (outage) outage.isProbing = false
+      if (outage?.isProbing) {
+        outage.isProbing = false
+        outage.probeAt = this.#clock.now()
+      }
     }
   }
 
   async state(mountId: string): Promise<GuardState> {
-    const refusal = await this.#store.read(refusalKind, mountId)
-    if (refusal) return { isOpen: false, why: 'bind-refused', ...refusal.value }
+    const refusal = (await this.#store.readRemembered(refusalKind, mountId))?.value
+    if (refusal?.since && refusal.probeAt)
+      return { isOpen: false, why: 'bind-refused', since: refusal.since, probeAt: refusal.probeAt }
     const outage = this.#outages.get(mountId)
     if (!outage) return { isOpen: true }
-    return { isOpen: false, why: 'unavailable', since: outage.since, probeAt: outage.probeAt }
+    return { isOpen: false, why: 'unavailable', since: outage.since, probeAt: this.#probeOf(outage) }
   }
 
   async reset(mountId: string): Promise<void> {
+    this.#resets.set(mountId, (this.#resets.get(mountId) ?? 0) + 1)
     this.#outages.delete(mountId)
-    if (await this.#store.read(refusalKind, mountId))
-      await this.#store.commit([remove(refusalKind, mountId, { expected: 'any' })])
-  }
-
-  async #connect<T>(mountId: string, pass: Pass, use: (bound: () => void) => Promise<T>): Promise<T> {
-    const { promise: bound, resolve } = Promise.withResolvers<void>()
-    let result: Promise<T> | undefined
-    await this.#connecting.run(mountId, async () => {
-      if (!pass.isProbe) await this.#requireOpen(mountId)
-      // A failure is noted before the next one in the line is let go.
-      result = this.#watched(mountId, pass, () =>
-        use(() => {
-          pass.isBound = true
-          resolve()
-        }),
-      )
-      await Promise.race([bound, result.catch(() => undefined)])
-    })
-    if (!result) throw new Error('the work that needs a connection was not begun')
-    return result
+    await this.#store.commit([put(refusalKind, mountId, {}, { expected: 'any' })])
   }
 
   /** Lets work in while open, and as the one probe when its time has come. */
   async #admit(mountId: string): Promise<Pass> {
     const now = this.#clock.now()
-    const refusal = await this.#store.read(refusalKind, mountId)
-    if (refusal) {
+    const resets = this.#resets.get(mountId) ?? 0
+    const refusal = await this.#store.readRemembered(refusalKind, mountId)
+    const pass: Pass = { isProbe: false, isConnected: false, resets, version: refusal?.version ?? 0 }
+    if (refusal?.value.probeAt) {
       if (refusal.value.probeAt > now) throw new GuardClosed('bind-refused', refusal.value.probeAt)
       // The next probe's time is moved before this one begins: who loses this race, here or on another server, is no probe.
-      const next = { ...refusal.value, probeAt: new Date(now.getTime() + PROBE_MS) }
-      const moved = put(refusalKind, mountId, next, { expected: refusal.version })
-      await this.#store.commit([moved]).catch((error: unknown) => {
-        throw error instanceof VersionConflict ? new GuardClosed('bind-refused', next.probeAt) : error
+      const probeAt = new Date(now.getTime() + PROBE_MS)
+      const moved = put(refusalKind, mountId, { ...refusal.value, probeAt }, { expected: refusal.version })
+      const versions = await this.#store.commit([moved]).catch((error: unknown) => {
+        throw error instanceof VersionConflict ? new GuardClosed('bind-refused', probeAt) : error
       })
-      return { isProbe: true, wasRefused: true }
+      const [version = 0] = versions.values()
+      return { ...pass, isProbe: true, version }
     }
     const outage = this.#outages.get(mountId)
-    if (!outage) return { isProbe: false, wasRefused: false }
-    if (outage.isProbing || outage.probeAt > now) throw new GuardClosed('unavailable', outage.probeAt)
+    if (!outage) return pass
+    if (outage.isProbing || outage.probeAt > now) throw new GuardClosed('unavailable', this.#probeOf(outage))
     outage.isProbing = true
-    return { isProbe: true, wasRefused: false }
+    return { ...pass, isProbe: true }
   }
 
-  async #requireOpen(mountId: string): Promise<void> {
-    const state = await this.state(mountId)
-    if (!state.isOpen) throw new GuardClosed(state.why, state.probeAt)
-  }
-
-  async #watched<T>(mountId: string, pass: Pass, work: () => Promise<T>): Promise<T> {
+  /** One bind as the mount. What it tells about the mount is on record before the next is sent. */
+  async #bind(mountId: string, pass: Pass, bind: () => Promise<void>): Promise<void> {
+    const known = await this.#store.readRemembered(refusalKind, mountId)
+    if ((known?.version ?? 0) !== pass.version) {
+      if (known?.value.probeAt) throw new GuardClosed('bind-refused', known.value.probeAt)
+      throw unavailable('the connection of this mount has been configured anew; try again')
+    }
     try {
-      const result = await work()
-      await this.#noteAnswer(mountId, pass)
-      return result
+      await bind()
     } catch (error) {
-      if (error instanceof GuardClosed) throw error
-      const trouble = troubleOf(error)
-      if (trouble === 'bind-refused') await this.#noteRefusal(mountId)
-      // Once connected, no answer is the trouble of one entry until a new connection fails too.
-      else if (trouble === 'unreachable' && !(pass.isBound && codeOf(error) === undefined))
-        this.#noteOutage(mountId, pass)
-      else if (trouble === 'answered') await this.#noteAnswer(mountId, pass)
+      if (isDirectoryError(error) && error.class === 'bind-refused') await this.#noteRefusal(mountId, pass)
+      throw error
+    }
+    if (!known?.value.probeAt) return
+    await this.#record(mountId, pass, {})
+    this.#log.info({ mount: mountId }, 'the directory accepts our bind again')
+  }
+
+  async #noteRefusal(mountId: string, pass: Pass): Promise<void> {
+    this.#outages.delete(mountId)
+    const now = this.#clock.now()
+    const since = (await this.#store.readRemembered(refusalKind, mountId))?.value.since ?? now
+    const probeAt = new Date(now.getTime() + PROBE_MS)
+    if (!(await this.#record(mountId, pass, { since, probeAt }))) return
+    this.#log.error(
+      { mount: mountId, probeAt },
+      'the directory refuses the bind of the mount itself: no contact but one probe in 5 minutes until the connection is configured anew',
+    )
+  }
+
+  /** Writes what a bind has shown, unless the mount was configured anew or somebody else has shown it meanwhile. */
+  async #record(mountId: string, pass: Pass, refusal: { since?: Date; probeAt?: Date }): Promise<boolean> {
+    try {
+      const versions = await this.#store.commit([put(refusalKind, mountId, refusal, { expected: pass.version })])
+      const [version = 0] = versions.values()
+      pass.version = version
+      return true
+    } catch (error) {
+      if (error instanceof VersionConflict) return false
       throw error
     }
   }
 
-  /** The directory answered to us as ourselves. */
-  async #noteAnswer(mountId: string, pass: Pass): Promise<void> {
-    this.#outages.delete(mountId)
-    if (!pass.wasRefused) return
-    pass.wasRefused = false
-    await this.#store.commit([remove(refusalKind, mountId, { expected: 'any' })])
-    this.#log.info({ mount: mountId }, 'the directory accepts our bind again')
-  }
-
-  async #noteRefusal(mountId: string): Promise<void> {
-    this.#outages.delete(mountId)
-    const now = this.#clock.now()
-    const known = await this.#store.read(refusalKind, mountId)
-    if (known && known.value.probeAt > now) return
-    const refusal = { since: known?.value.since ?? now, probeAt: new Date(now.getTime() + PROBE_MS) }
-    await this.#store.commit([put(refusalKind, mountId, refusal, { expected: 'any' })])
-    this.#log.error(
-      { mount: mountId, probeAt: refusal.probeAt },
-      'the directory refuses the bind of the mount itself: no contact but one probe in 5 minutes until the configuration is corrected',
-    )
+  #note(mountId: string, pass: Pass, error: unknown): void {
+    const trouble = troubleOf(error)
+    if (trouble === 'answered') this.#outages.delete(mountId)
+    // Once connected, no answer is the trouble of one entry until a new connection fails too.
+    if (trouble === 'unreachable' && !(pass.isConnected && codeOf(error) === undefined)) this.#noteOutage(mountId, pass)
   }
 
   #noteOutage(mountId: string, pass: Pass): void {
     const known = this.#outages.get(mountId)
     // Many fail at the same moment for the same cause; only the first and the probes count.
     if (known && !pass.isProbe) return
-    if (pass.hasFailed) return
-    pass.hasFailed = true
+    if (pass.resets !== (this.#resets.get(mountId) ?? 0)) return
     const now = this.#clock.now()
     const failures = (known?.failures ?? 0) + 1
     const probeAt = new Date(now.getTime() + backoffMs(failures, UNREACHABLE, this.#random))
     this.#outages.set(mountId, { since: known?.since ?? now, failures, probeAt, isProbing: false })
     this.#log.warn({ mount: mountId, probeAt, failures }, 'the directory cannot be reached')
   }
+
+  /** Whoever waits for a probe that is under way looks again later. */
+  #probeOf({ isProbing, probeAt }: Outage): Date {
+    return isProbing ? new Date(this.#clock.now().getTime() + UNREACHABLE.firstMs) : probeAt
+  }
 }
 
+/** Work that was let in. */
 interface Pass {
   readonly isProbe: boolean
-  wasRefused: boolean
-  hasFailed?: boolean
-  /** Its connection was got. */
-  isBound?: boolean
+  /** Of the mount's record when it was let in, and after what its own binds wrote there. */
+  version: number
+  readonly resets: number
+  /** It has a bound connection. */
+  isConnected: boolean
 }
 
 function codeOf(error: unknown): number | undefined {

@@ -10,6 +10,8 @@ export interface AccountHost {
   readonly mountId: string
   /** Reads the record anew; `undefined` when it is gone. */
   load(): Promise<LoadedAccount | undefined>
+  /** Whether the record is still as it was loaded. */
+  isUnchanged(loaded: LoadedAccount): Promise<boolean>
   /**
    * Writes the account back into the record it was loaded from, in one commit with its due time (`accountDue`) and events. `promoted`
    * tells that a new password was confirmed at that instant: a creation is complete with it. Throws `VersionConflict` when the record

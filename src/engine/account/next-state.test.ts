@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { systemRandom } from '../../lib/random.ts'
 import { Secret } from '../../lib/secret.ts'
 import { type AccountState, accountDue } from './account.ts'
-import { abandoned, begun, dropped, failed, promoted, unsent } from './next-state.ts'
+import { abandoned, begun, dropped, type Failure, failed, promoted, unsent } from './next-state.ts'
 
 const now = new Date('2026-03-01T12:00:00Z')
 const after = (ms: number) => new Date(now.getTime() + ms)
@@ -12,11 +12,11 @@ const turning = begun(settled, new Secret('new'), { now, heldUntil: after(1_000)
 const rejected = { class: 'rejected', message: 'too weak', isDirectoryWide: false }
 
 /** The retry of each of so many failures in a row, in milliseconds after the one before. */
-function waits(count: number, isDirectoryWide: boolean): number[] {
-  let account = settled
+function waits(count: number, failure: Partial<Failure>, start = settled): number[] {
+  let account = start
   let at = now
   return Array.from({ length: count }, () => {
-    const next = failed(account, { ...rejected, isDirectoryWide }, at, systemRandom)
+    const next = failed(account, { ...rejected, ...failure }, at, systemRandom)
     const waitMs = next.retryAt.getTime() - at.getTime()
     account = next.account
     at = next.retryAt
@@ -26,7 +26,7 @@ function waits(count: number, isDirectoryWide: boolean): number[] {
 
 describe('a failure', () => {
   test('is tried again after 10 s, then later and later, at most an hour and its jitter', () => {
-    const all = waits(14, false)
+    const all = waits(14, {})
     expect(all[0]).toBeGreaterThanOrEqual(8_000)
     expect(all[0]).toBeLessThanOrEqual(12_000)
     expect(all[4]).toBeGreaterThan(100_000)
@@ -34,8 +34,21 @@ describe('a failure', () => {
     expect(Math.max(...all)).toBeLessThanOrEqual(1.2 * HOUR)
   })
 
-  test('of the whole directory is tried again within about a minute', () => {
-    expect(Math.max(...waits(14, true))).toBeLessThanOrEqual(72_000)
+  test('of the whole directory is tried again soon, however long it lasts, and told once', () => {
+    const outage = { class: 'unavailable', isDirectoryWide: true }
+    expect(Math.max(...waits(400, outage))).toBeLessThanOrEqual(12_000)
+    const first = failed(settled, { ...rejected, ...outage }, now, systemRandom)
+    expect(first.isNews).toBe(true)
+    const second = failed(first.account, { ...rejected, ...outage }, first.retryAt, systemRandom)
+    expect(second).toMatchObject({ isNews: false, account: { failure: { count: 1 } } })
+    expect(failed(second.account, rejected, second.retryAt, systemRandom).account.failure?.count).toBe(2)
+  })
+
+  test('with a password in the air is looked into within seconds, of one account ever later', () => {
+    expect(Math.max(...waits(400, { class: 'unavailable', isDirectoryWide: true }, turning))).toBeLessThanOrEqual(1_200)
+    const all = waits(14, { class: 'unknown-outcome' }, turning)
+    expect(all[0]).toBeLessThanOrEqual(1_200)
+    expect(all.at(-1)).toBeGreaterThanOrEqual(0.8 * HOUR)
   })
 
   test('repeated before its retry is no news and puts nothing off', () => {

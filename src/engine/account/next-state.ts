@@ -1,15 +1,19 @@
 import { backoffMs } from '../../lib/backoff.ts'
 import type { Random } from '../../lib/random.ts'
 import type { Secret } from '../../lib/secret.ts'
-import type { AccountState } from './account.ts'
+import { type AccountState, isTurning, UNKNOWN_OUTCOME } from './account.ts'
 
 /** How an account's record changes at each step of a turn. All pure. */
 
 type Pending = NonNullable<AccountState['pending']>
 
-const RETRY = { firstMs: 10_000, limitMs: 3_600_000 }
-// What concerns the whole directory is no fault of the account: it is tried again soon after the directory is back.
-const RETRY_DIRECTORY = { firstMs: 10_000, limitMs: 60_000 }
+const LIMIT_MS = 3_600_000
+const RETRY = { firstMs: 10_000, limitMs: LIMIT_MS }
+// The directory may have a password that is not served yet: that is found out as soon as it may be known.
+const RETRY_UNKNOWN = { firstMs: 1_000, limitMs: LIMIT_MS }
+// What concerns the whole directory is no fault of the account, and its guard says when it may be asked: its accounts are due when it is back.
+const DIRECTORY_MS = 10_000
+const DIRECTORY_UNKNOWN_MS = 1_000
 
 /** A new password is about to be sent. */
 export function begun(
@@ -75,8 +79,8 @@ export interface Failure {
 }
 
 /**
- * Records a failure. `isNews`: worth an event, once per class and back-off step. Somebody who asks again and again before the retry is due
- * makes neither the waiting longer nor the feed fuller.
+ * Records a failure. `isNews`: worth an event, once per class and back-off step, and once for an outage of the directory. Somebody who asks
+ * again and again before the retry is due makes neither the waiting longer nor the feed fuller.
  */
 export function failed(
   account: AccountState,
@@ -93,11 +97,21 @@ export function failed(
       retryAt,
     }
   }
-  const count = (before?.count ?? 0) + 1
-  const waitMs = backoffMs(count, failure.isDirectoryWide ? RETRY_DIRECTORY : RETRY, random)
+  const { isDirectoryWide } = failure
+  const count = isDirectoryWide ? (before?.count ?? 1) : (before?.count ?? 0) + 1
+  const waitMs = waitAfter(account, failure, count, random)
   const retryAt = later(new Date(now.getTime() + waitMs), failure.notBefore)
   const recorded = { class: failure.class, message: failure.message, count, since: before?.since ?? now, retryAt }
-  return { account: { ...account, failure: recorded }, isNews: true, retryAt }
+  const isNews = !isDirectoryWide || before?.class !== failure.class
+  return { account: { ...account, failure: recorded }, isNews, retryAt }
+}
+
+function waitAfter(account: AccountState, failure: Failure, count: number, random: Random): number {
+  if (failure.isDirectoryWide) {
+    const fixedMs = isTurning(account) ? DIRECTORY_UNKNOWN_MS : DIRECTORY_MS
+    return backoffMs(1, { firstMs: fixedMs, limitMs: fixedMs }, random)
+  }
+  return backoffMs(count, failure.class === UNKNOWN_OUTCOME ? RETRY_UNKNOWN : RETRY, random)
 }
 
 function later(a: Date, b: Date | undefined): Date {

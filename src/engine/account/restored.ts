@@ -83,13 +83,16 @@ async function prove(
   const { account, settings, identity, target } = loaded
   if (!account.confirmed || !mark) return
   const { password } = account.confirmed
-  const { dn, binds } = await guard.run(host.mountId, (connect) =>
-    connect((bound) =>
-      door.withSession(settings, identity, signal, async (session) => {
-        bound()
+  const { dn, binds } = await guard.run(host.mountId, (admission) =>
+    door.withSession(
+      settings,
+      identity,
+      signal,
+      async (session) => {
         const { dn } = await findEntry(session, target)
         return { dn, binds: await door.verify(settings, { name: dn, password }, signal, { server: session.server }) }
-      }),
+      },
+      { admission },
     ),
   )
   const now = clock.now()

@@ -6,14 +6,15 @@ import type { RecordKind, Store } from '../storage/store.ts'
 import { rotationQueue, turningQueue } from './account.ts'
 import type { DirectoryGuard } from './guard.ts'
 import type { AccountHost } from './host.ts'
-import type { AccountTurner, TurnReason } from './turn.ts'
+import type { AccountTurner } from './turn.ts'
+import type { TurnReason } from './turn-step.ts'
 
 const PARALLEL_PER_MOUNT = 8
 /** Records claimed in one write, ahead of free places. */
 const CLAIMED_AT_ONCE = 16
-const CLAIM_MS = 60_000
+const CLAIM_MS = 20_000
 /** A record claimed but not begun is left to whoever claims it next well before its claim ends. */
-const CLAIM_USABLE_MS = 30_000
+const CLAIM_USABLE_MS = 10_000
 /** Longer than any pending password waits: its hold or its longest back-off. */
 const RECOVERY_HORIZON_MS = 2 * 3_600_000
 const RETRY_MS = 1_000
@@ -98,10 +99,9 @@ class Rotation<T> implements RotationWorker {
     const state = await guard.state(mountId)
     let places = PARALLEL_PER_MOUNT - lane.running.size
     if (!state.isOpen) {
-      // What was claimed ahead becomes due again when its claim ends.
-      lane.waiting = lane.waiting.filter(({ usableUntilMs }) => usableUntilMs === Number.POSITIVE_INFINITY)
       if (state.probeAt > clock.now()) return state.probeAt
-      places = lane.running.size === 0 ? 1 : 0
+      // One as the probe, beside whatever still hangs.
+      places = Math.min(places, 1)
     }
     while (places > 0) {
       if (lane.waiting.length === 0) await this.#claim(mountId, lane, state.isOpen ? CLAIMED_AT_ONCE : 1)
@@ -194,7 +194,7 @@ interface Claimed {
 /** What this process does on one mount. */
 interface Lane {
   readonly running: Map<string, Promise<void>>
-  waiting: Claimed[]
+  readonly waiting: Claimed[]
   isRecovered: boolean
   readonly horizonMs: number
 }

@@ -8,7 +8,7 @@ import { type AccountState, isTurning } from './account.ts'
 import type { Contact, Outcome } from './contact.ts'
 import type { AccountHost, LoadedAccount } from './host.ts'
 import { abandoned, begun, dropped, type Failure, failed, held, promoted, toldTo, unsent } from './next-state.ts'
-import type { TurnStep } from './turn.ts'
+import type { TurnStep } from './turn-step.ts'
 
 const CANDIDATES_AT_ONCE = 3
 
@@ -90,15 +90,18 @@ export class Rotation {
       events: [],
     })
     await this.#reached('pending-taken-over', host)
-    const { loaded, outcome } = await this.#contact.send(host, claimed, hold, { proveFirst: true })
+    const { loaded, outcome, confirmedBinds } = await this.#contact.send(host, claimed, hold, { proveFirst: true })
     switch (outcome.is) {
       case 'proven':
       case 'set':
         return this.#promote(host, loaded, outcome.dn)
       case 'refused':
-        return this.#refusedAgain(host, loaded, outcome, earlierUntil)
-      case 'unsent':
-        return this.#fail(host, loaded, keep, outcome, 'unavailable')
+        return this.#refusedAgain(host, loaded, outcome, { earlierUntil, confirmedBinds })
+      case 'unsent': {
+        // Only what was sent earlier may still be on its way.
+        const released = { heldUntil: earlierUntil, holder: this.#holder }
+        return this.#fail(host, loaded, (account) => held(account, released), outcome, 'unavailable')
+      }
       case 'unknown':
         return this.#fail(host, loaded, (account) => toldTo(account, outcome.server), outcome, 'unknown')
       default:
@@ -111,21 +114,15 @@ export class Rotation {
     host: AccountHost,
     loaded: LoadedAccount,
     outcome: Extract<Outcome, { is: 'refused' }>,
-    earlierUntil: Date,
+    { earlierUntil, confirmedBinds }: { earlierUntil: Date; confirmedBinds: boolean },
   ): Promise<LoadedAccount> {
     const isRejected = outcome.class === 'rejected'
     if (this.#clock.now() < earlierUntil)
       return this.#fail(host, loaded, keep, { ...outcome, notBefore: earlierUntil }, 'refused')
-    const { confirmed } = loaded.account
     // Of several servers another one may have been told, whose news have not come here yet: that the old one binds here proves nothing.
     const mayBeElsewhere = loaded.settings.urls.length > 1 && loaded.account.pending?.server !== outcome.server
     if (mayBeElsewhere && !isRejected) return this.#fail(host, loaded, keep, outcome, 'refused')
-    if (
-      confirmed &&
-      !mayBeElsewhere &&
-      (await this.#contact.binds(host.mountId, loaded, confirmed.password, outcome))
-    ) {
-      await this.#reached('confirmed-proven', host)
+    if (confirmedBinds && !mayBeElsewhere) {
       if (!isRejected) return this.#fail(host, loaded, dropped, outcome, 'refused')
       return this.#settle(host, loaded, ({ account }) => ({
         account: dropped(account),

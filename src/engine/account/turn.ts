@@ -1,6 +1,6 @@
 import { abortable } from '../../lib/abortable.ts'
 import type { Clock } from '../../lib/clock.ts'
-import { notFound, unavailable } from '../../lib/errors.ts'
+import { AppError, notFound, unavailable } from '../../lib/errors.ts'
 import type { Logger } from '../../lib/log.ts'
 import type { Random } from '../../lib/random.ts'
 import type { DirectoryDoor } from '../directory/directory.ts'
@@ -10,6 +10,7 @@ import { decide } from './decide.ts'
 import type { DirectoryGuard } from './guard.ts'
 import type { AccountHost, LoadedAccount } from './host.ts'
 import { Rotation } from './rotation.ts'
+import type { TurnReason, TurnStep, TurnSteps } from './turn-step.ts'
 
 /**
  * Turns passwords so that none is ever lost. One turn reads the record, decides (`decide.ts`), acts (`rotation.ts`) and, when somebody else
@@ -19,6 +20,8 @@ import { Rotation } from './rotation.ts'
  * `pending` is the claim. Leaves to others: what is due when (`rotation-worker.ts`), whether the directory may be contacted (`guard.ts`).
  */
 export interface AccountTurner extends AsyncDisposable {
+  /** Waits until no turn of an account (with a slash at the end, of all below) is at work in this process, but no longer than so. */
+  settled(lockKey: string, withinMs: number): Promise<void>
   /**
    * Turns the password of an account and resolves with the record as it is afterwards. Throws `invalid` (the directory refused),
    * `unavailable` (no answer, or none yet; retries go on in the background) or `not-found` (no such record any more). An aborted
@@ -26,31 +29,6 @@ export interface AccountTurner extends AsyncDisposable {
    */
   turn(host: AccountHost, why: TurnReason, signal: AbortSignal): Promise<LoadedAccount>
 }
-
-/**
- * Why an account's password is turned. `create`: its record is new; `due`: its time has come; `manual`: somebody asked; `recover`: only
- * what an earlier turn left open is resolved.
- */
-export type TurnReason = 'create' | 'due' | 'manual' | 'recover'
-
-/** Told at each step that a turn reaches, in order; what it returns is awaited. */
-export interface TurnSteps {
-  reached(step: TurnStep): void | Promise<void>
-}
-export type TurnStep =
-  | 'decided'
-  | 'pending-written'
-  | 'entry-found'
-  | 'about-to-modify'
-  | 'modified'
-  | 'promoted'
-  | 'pending-found'
-  | 'pending-taken-over'
-  | 'pending-proven'
-  | 'pending-not-set'
-  | 'confirmed-proven'
-  | 'failure-written'
-  | 'discarded'
 
 export interface AccountTurnerDeps {
   readonly door: DirectoryDoor
@@ -65,6 +43,12 @@ export interface AccountTurnerDeps {
 
 const POLL_MS = 250
 const LONGEST_WAIT_MS = 30_000
+const SHORT_WAIT_MS = 3_000
+const WAITING = {
+  held: 'another server is turning the password of this account; it goes on in the background',
+  'too-early':
+    'the outcome of the last rotation of this account is not known yet; the directory is asked again in the background',
+}
 const MOST_CONFLICTS = 20
 
 export function createAccountTurner(deps: AccountTurnerDeps): AccountTurner {
@@ -95,13 +79,25 @@ class Turner implements AccountTurner {
       signal.throwIfAborted()
       const shared = this.#running.get(host.lockKey)
       if (!shared) break
-      const ended = await abortable(shared, signal)
+      const ended = await abortable(shared.catch(unlessGone), signal)
+      // Its record went; the one that is there now has not been turned.
+      if (!ended) continue
       // A turn that only had to resolve something, and found nothing to resolve, is no rotation.
       if (ended.isTurned || why === 'recover') return ended.loaded
     }
     const own = this.#run(host, why).finally(() => this.#running.delete(host.lockKey))
     this.#running.set(host.lockKey, own)
     return (await abortable(own, signal)).loaded
+  }
+
+  async settled(lockKey: string, withinMs: number): Promise<void> {
+    const isMeant = (key: string) => key === lockKey || (lockKey.endsWith('/') && key.startsWith(lockKey))
+    const turns = [...this.#running].filter(([key]) => isMeant(key)).map(([, turn]) => turn)
+    if (turns.length === 0) return
+    const ended = new AbortController()
+    const tooLate = this.#deps.clock.sleep(withinMs, ended.signal).catch(() => undefined)
+    await Promise.race([Promise.allSettled(turns), tooLate])
+    ended.abort()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -123,9 +119,9 @@ class Turner implements AccountTurner {
           case 'finish':
             return { loaded, isTurned: loaded.account.credentialVersion > askedAtVersion }
           case 'wait': {
-            if (clock.monotonicMs() > waitUntilMs)
-              throw unavailable('another server is turning the password of this account; it goes on in the background')
             const leftMs = decision.until.getTime() - context.now.getTime()
+            if (clock.monotonicMs() > waitUntilMs || (decision.why === 'too-early' && leftMs > SHORT_WAIT_MS))
+              throw unavailable(WAITING[decision.why])
             await clock.sleep(Math.min(leftMs, POLL_MS), this.#stop.signal)
             loaded = await requireRecord(host)
             break
@@ -148,6 +144,10 @@ class Turner implements AccountTurner {
       }
     }
   }
+}
+
+function unlessGone(error: unknown): undefined {
+  if (!(error instanceof AppError) || error.kind !== 'not-found') throw error
 }
 
 interface Ended {

@@ -1,6 +1,7 @@
+import { isDeepStrictEqual } from 'node:util'
 import * as z from 'zod'
 import { CONNECTION_DEFAULTS, TLS_VERSIONS } from '../../schema/ldap-connection.ts'
-import type { DirectorySettings } from '../directory/directory.ts'
+import type { BindIdentity, DirectorySettings } from '../directory/directory.ts'
 import { secretCodec } from '../storage/store.ts'
 
 /**
@@ -70,4 +71,21 @@ export function connectionSettings(config: ConnectionRecord): DirectorySettings 
     dereferenceAliases: config.dereferenceAliases ?? CONNECTION_DEFAULTS.dereferenceAliases,
     maxPageSize: config.maxPageSize ?? 0,
   }
+}
+
+/** How a mount reaches its directory, and as whom. */
+export interface MountConnection {
+  readonly settings: DirectorySettings
+  readonly identity: BindIdentity
+}
+
+/** Whether two configurations connect in the same way: what is known of one holds for the other. */
+export function isSameConnection(a: MountConnection, b: MountConnection): boolean {
+  return (
+    a.identity.name === b.identity.name &&
+    a.identity.password.equals(b.identity.password) &&
+    (a.settings.clientKey?.reveal() ?? '') === (b.settings.clientKey?.reveal() ?? '') &&
+    // Secrets look alike to it, and have been compared.
+    isDeepStrictEqual(a.settings, b.settings)
+  )
 }

@@ -7,20 +7,32 @@ const RSA_PSS = '2a864886f70d01010a'
 const SHA1 = '2b0e03021a'
 
 /**
- * Names the certificate of the peer's chain that is signed with SHA-1 or MD5; `undefined` when none is. A root's own signature proves
- * nothing and is not looked at. OpenSSL stops looking too once TLS 1.0 or 1.1 is allowed, which needs its security level 0.
+ * Says what is wrong with the chain by which the peer's certificate is trusted; `undefined` when it holds: each certificate is signed by the next
+ * and valid now, the last is one of `trusted` or signed by one, and none but a trusted one, whose own signature proves nothing, is signed with
+ * SHA-1 or MD5. OpenSSL verified a chain of its own before; which one it does not tell, and with TLS 1.0 or 1.1 allowed, which needs its
+ * security level 0, it no longer looks at signatures.
  */
-export function weakCertificate(socket: TLSSocket): string | undefined {
-  const seen = new Set<string>()
+export function weakChain(socket: TLSSocket, trusted: readonly X509Certificate[], now: Date): string | undefined {
   let peer: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true)
-  while (peer?.raw && !seen.has(peer.fingerprint256)) {
-    seen.add(peer.fingerprint256)
+  for (let depth = 0; peer?.raw && depth < LONGEST_CHAIN; depth++) {
     const certificate = new X509Certificate(peer.raw)
-    const isRoot = certificate.checkIssued(certificate) && certificate.verify(certificate.publicKey)
-    if (!isRoot && isWeaklySigned(certificate)) return certificate.subject.split('\n').at(-1) ?? 'the certificate'
-    peer = peer.issuerCertificate
+    const name = certificate.subject.split('\n').at(-1) ?? 'a certificate'
+    if (trusted.some(({ fingerprint256 }) => fingerprint256 === certificate.fingerprint256)) return undefined
+    if (isWeaklySigned(certificate)) return `${name} is signed with SHA-1 or MD5`
+    if (certificate.validFromDate > now || certificate.validToDate < now) return `${name} is not valid now`
+    if (trusted.some((issuer) => isSignedBy(certificate, issuer))) return undefined
+    const next: DetailedPeerCertificate | undefined = peer.issuerCertificate
+    const issuer = next?.raw && new X509Certificate(next.raw)
+    if (!issuer?.ca || !isSignedBy(certificate, issuer)) return `nobody who is trusted has signed ${name}`
+    peer = next
   }
-  return undefined
+  return 'its chain of certificates does not end'
+}
+
+const LONGEST_CHAIN = 20
+
+function isSignedBy(certificate: X509Certificate, issuer: X509Certificate): boolean {
+  return certificate.checkIssued(issuer) && certificate.verify(issuer.publicKey)
 }
 
 function isWeaklySigned(certificate: X509Certificate): boolean {

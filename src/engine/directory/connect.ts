@@ -1,7 +1,9 @@
+import { X509Certificate } from 'node:crypto'
 import net from 'node:net'
 import tls from 'node:tls'
+import { derived } from '../../lib/derived.ts'
 import { messageOf } from '../../lib/errors.ts'
-import { weakCertificate } from './certificate.ts'
+import { weakChain } from './certificate.ts'
 import type { DirectorySettings, TlsVersion } from './directory.ts'
 import { DirectoryError } from './errors.ts'
 import { startTls } from './start-tls.ts'
@@ -10,7 +12,11 @@ import { startTls } from './start-tls.ts'
  * Opens one connection to one server: TCP, then StartTLS or TLS, all within one deadline. It is done here and not by ldapts, whose StartTLS reads
  * octets sent in the clear as part of the session, checks the certificate for the wrong name and has no time limit.
  */
-export async function openSocket(url: string, settings: DirectorySettings, signal: AbortSignal): Promise<net.Socket> {
+export async function openSocket(
+  url: string,
+  settings: DirectorySettings,
+  { signal, now }: { readonly signal: AbortSignal; readonly now: Date },
+): Promise<net.Socket> {
   if (!/^ldaps?:\/\//i.test(url) || !URL.canParse(url))
     throw new DirectoryError('refused', `${url} is not an ldap:// or ldaps:// URL`, { server: url })
   const { protocol, hostname, port } = new URL(url)
@@ -28,7 +34,7 @@ export async function openSocket(url: string, settings: DirectorySettings, signa
     await happens(socket, 'connect', either)
     if (settings.startTls && !secure) await startTls(socket, either)
     if (!secure && !settings.startTls) return socket
-    return await secureSocket(socket, host, settings, either)
+    return await secureSocket(socket, host, settings, { signal: either, now })
   } catch (error) {
     socket.on('error', () => undefined)
     socket.destroy()
@@ -49,7 +55,7 @@ async function secureSocket(
   socket: net.Socket,
   host: string,
   settings: DirectorySettings,
-  signal: AbortSignal,
+  { signal, now }: { readonly signal: AbortSignal; readonly now: Date },
 ): Promise<tls.TLSSocket> {
   // Below TLS its failures are told by the TLS socket.
   socket.on('error', () => undefined)
@@ -85,12 +91,18 @@ async function secureSocket(
     throw error
   }
   // SPECIFICATION 9: also where the lowest security level of OpenSSL no longer looks.
-  const weak = settings.insecureTls ? undefined : weakCertificate(secure)
+  const weak = settings.insecureTls ? undefined : weakChain(secure, authorities(settings), now)
   if (weak === undefined) return secure
   secure.on('error', () => undefined)
   secure.destroy()
-  throw new Error(`a certificate is signed with SHA-1 or MD5, which is not accepted: ${weak}`)
+  throw new Error(`the server's certificate is not accepted: ${weak}`)
 }
+
+/** The certificates that are trusted for these settings. */
+const authorities = derived(({ certificate }: DirectorySettings): X509Certificate[] => {
+  const pems = certificate?.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g)
+  return (pems ?? tls.getCACertificates('default')).map((pem) => new X509Certificate(pem))
+})
 
 /** Resolves when the event happens; rejects when the socket fails or closes before, or the signal aborts. */
 export function happens(socket: net.Socket, event: 'connect' | 'secureConnect', signal: AbortSignal): Promise<void> {

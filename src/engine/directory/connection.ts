@@ -41,6 +41,7 @@ interface Waiting {
   readonly id: number
   readonly operation: Operation
   readonly entries: FoundEntry[]
+  readonly mostEntries: number
   readonly done: (outcome: Outcome) => void
   readonly fail: (what: string, cause: unknown) => void
 }
@@ -72,8 +73,11 @@ export function createConnection(socket: net.Socket, server: string, settings: D
       else lose('confused', 'the server answers what nobody asked')
       return
     }
-    if (answer.is === 'entry') waiting.entries.push(answer.entry)
-    else if (answer.is === waiting.operation) waiting.done({ ...answer, entries: waiting.entries })
+    const { entries, mostEntries } = waiting
+    // Who sends more than was asked for fills no memory with it; one more tells that there are more.
+    if (answer.is === 'entry') {
+      if (entries.length <= mostEntries) entries.push(answer.entry)
+    } else if (answer.is === waiting.operation) waiting.done({ ...answer, entries: waiting.entries })
     else if (answer.is !== 'reference') lose('confused', 'the server answers something else')
   }
 
@@ -93,13 +97,23 @@ export function createConnection(socket: net.Socket, server: string, settings: D
   socket.resume()
 
   /** Requests of one connection follow each other, also where the caller does not wait. */
-  function exchange(operation: Operation, limitMs: number, encode: (id: number) => Buffer): Promise<Outcome> {
-    const next = tail.then(() => ask(operation, limitMs, encode))
+  function exchange(
+    operation: Operation,
+    limitMs: number,
+    encode: (id: number) => Buffer,
+    mostEntries = Number.POSITIVE_INFINITY,
+  ): Promise<Outcome> {
+    const next = tail.then(() => ask(operation, limitMs, encode, mostEntries))
     tail = next.catch(() => undefined)
     return next
   }
 
-  function ask(operation: Operation, limitMs: number, encode: (id: number) => Buffer): Promise<Outcome> {
+  function ask(
+    operation: Operation,
+    limitMs: number,
+    encode: (id: number) => Buffer,
+    mostEntries: number,
+  ): Promise<Outcome> {
     if (lost !== undefined || socket.destroyed)
       throw new DirectoryError('unavailable', `the connection to ${server} is closed`, { server })
     lastId += 1
@@ -115,6 +129,7 @@ export function createConnection(socket: net.Socket, server: string, settings: D
         id,
         operation,
         entries: [],
+        mostEntries,
         done(outcome) {
           end()
           resolve(outcome)
@@ -137,7 +152,8 @@ export function createConnection(socket: net.Socket, server: string, settings: D
       const leftMs = Math.max(1, Math.ceil(endMs - performance.now()))
       const page = isPaged ? { size: maxPageSize, cookie } : undefined
       const options = { timeLimitSeconds: Math.ceil(requestTimeoutMs / 1000), dereferenceAliases, page }
-      const outcome = await exchange('search', leftMs, (id) => encodeSearch(id, request, options))
+      const encode = (id: number) => encodeSearch(id, request, options)
+      const outcome = await exchange('search', leftMs, encode, request.sizeLimit)
       entries.push(...outcome.entries)
       const isCut = outcome.code === SIZE_LIMIT_EXCEEDED
       if (isCut && request.sizeLimit === undefined)

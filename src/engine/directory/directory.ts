@@ -72,9 +72,21 @@ export interface Session {
   replace(dn: string, changes: readonly AttributeChange[]): Promise<void>
 }
 
+/** Stands before the binds of an identity whose refusal concerns more than one session. */
+export interface Admission {
+  /** Runs a bind, or throws instead. Aborted, it leaves whatever line it waits in. */
+  bind(server: string, signal: AbortSignal, bind: () => Promise<void>): Promise<void>
+  /** The session has its bound connection: what fails from now on is its work. */
+  connected(): void
+}
+
 export interface SessionOptions {
   /** A connection of its own, bound now and closed afterwards: the bind itself is the proof of the password. */
   readonly fresh?: boolean
+  /** Asked before the identity is bound with; a connection that was bound earlier needs no asking. */
+  readonly admission?: Admission
+  /** Part of a login, which waits for no other work. */
+  readonly isLogin?: boolean
   /** Only this server. */
   readonly server?: string
 }

@@ -80,7 +80,11 @@ export function createDirectoryDoor(deps: {
   ): Promise<Connection> {
     let connection: Connection | undefined
     try {
-      connection = createConnection(await openSocket(server, settings, signal), server, settings)
+      connection = createConnection(
+        await openSocket(server, settings, { signal, now: deps.clock.now() }),
+        server,
+        settings,
+      )
       const opened = connection
       await abortable(opened, signal, () => prepare(opened))
       return opened
@@ -133,13 +137,21 @@ export function createDirectoryDoor(deps: {
       requireName(identity)
       return atSomeServer(settings, options.server, signal, async (server) => {
         // Lanes of their own: who waits for one of the others while holding a place must not wait for itself.
-        const lane = options.fresh ? 'fresh' : identity.name === '' ? 'anonymous' : 'work'
-        const limit = options.fresh ? loginsPerServer : perServer
+        const kind = options.fresh ? 'fresh' : identity.name === '' ? 'anonymous' : 'work'
+        const lane = options.isLogin ? `login ${kind}` : kind
+        const limit = options.fresh || options.isLogin ? loginsPerServer : perServer
         const leave = await servers.enter(lane, server, limit, signal)
         try {
           const key = `${fingerprint(settings)} ${identityKey(identity)} ${server}`
-          const bind = (connection: Connection) => connection.bind(identity)
-          const run = (session: Session) => work(session)
+          const { admission } = options
+          // An anonymous bind locks no account, however often it is refused.
+          const isAsked = admission !== undefined && identity.name !== ''
+          const bind = (connection: Connection) =>
+            isAsked ? admission.bind(server, signal, () => connection.bind(identity)) : connection.bind(identity)
+          const run = (session: Session) => {
+            admission?.connected()
+            return work(session)
+          }
           return await onConnection(key, server, settings, signal, bind, run, options.fresh !== true)
         } finally {
           leave()

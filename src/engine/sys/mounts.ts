@@ -3,7 +3,7 @@ import { parseDurationMs } from '../../lib/duration.ts'
 import { invalid, notFound } from '../../lib/errors.ts'
 import { duration, flag, integer, text } from '../../schema/fields.ts'
 import { wire } from '../../schema/wire.ts'
-import { type Call, type Mount, type Reply, type Route, route } from '../backend.ts'
+import { type Call, type Caller, type Mount, type Reply, type Route, route } from '../backend.ts'
 import type { MountSettings, MountTable } from '../mount/mount-table.ts'
 import type { Values } from '../request.ts'
 import { requireWritable } from '../tenancy/owner.ts'
@@ -38,9 +38,10 @@ function routesOf(kind: 'secret' | 'auth', table: () => MountTable): Route[] {
   const shown = (mount: Mount) => (kind === 'auth' ? mount.path.slice('auth/'.length) : mount.path)
   const mine = (mount: Mount) => (mount.class === 'auth') === (kind === 'auth')
 
-  const list = async (): Promise<Reply> => {
+  const list = async ({ caller }: Pick<Call, 'caller'>): Promise<Reply> => {
     const all = (await table().all()).filter(mine)
-    return { shape: 'flat', data: Object.fromEntries(all.map((mount) => [shown(mount), describe(mount)])) }
+    const rows = all.map((mount) => [shown(mount), { ...describe(mount), ...owned(mount, caller) }])
+    return { shape: 'flat', data: Object.fromEntries(rows) }
   }
   const find = async (call: Call<unknown>) => table().at(fullPath(call.params['path'] ?? ''))
   const require = async (call: Call<unknown>) => {
@@ -151,6 +152,11 @@ function interfaceRoutes(table: () => MountTable): Route[] {
       },
     }),
   ]
+}
+
+/** Whose it is, for the controller. */
+function owned({ owner }: Mount, { isController }: Caller): Values {
+  return isController && owner !== undefined ? { owner } : {}
 }
 
 function describe(mount: Mount): Values {

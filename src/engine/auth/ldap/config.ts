@@ -3,6 +3,9 @@ import { requireAttribute, requireRotation, requireTls, requireUrls } from '../.
 import { normalizePolicies, requireTokenFields } from '../../../schema/token-fields.ts'
 import type { DirectoryGuard } from '../../account/guard.ts'
 import { type Call, type Route, route } from '../../backend.ts'
+import { circuitValues } from '../../connection/circuit.ts'
+import { isSameConnection, type MountConnection } from '../../connection/connection.ts'
+import { proveBind } from '../../connection/proof.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
 import { parseFilter } from '../../directory/filter.ts'
 import type { Values } from '../../request.ts'
@@ -10,11 +13,14 @@ import { retryConflicts } from '../../storage/retry.ts'
 import { publish, put, type Store } from '../../storage/store.ts'
 import { requireWritable } from '../../tenancy/owner.ts'
 import { requireCidrs } from '../../token/cidr.ts'
-import { effective } from './effective.ts'
+import { ANONYMOUS, effective } from './effective.ts'
 import { renderFilter, requirePlaces } from './filter-template.ts'
 import { type ConfigFields, configBody, configKind, type LdapAuthConfig } from './records.ts'
 
-/** `config` of the LDAP login method (SPECIFICATION 2.2, CONTRACT 7.2). Writes are partial and never contact the directory. */
+/**
+ * `config` of the LDAP login method (SPECIFICATION 2.2, CONTRACT 7.2). Writes are partial and never contact the directory, except that the
+ * controller may have a new bind proven before it replaces another.
+ */
 export function configRoutes(deps: {
   readonly store: Store
   readonly door: DirectoryDoor
@@ -25,9 +31,10 @@ export function configRoutes(deps: {
     route({
       pattern: 'config',
       body: configBody,
-      async read({ mount }) {
+      async read({ mount, caller }) {
         const found = await store.read(configKind, mount.id)
-        return { shape: 'envelope', data: shown(found?.value ?? {}) }
+        const circuit = await circuitValues(guard, mount.id, caller)
+        return { shape: 'envelope', data: { ...shown(found?.value ?? {}), ...circuit } }
       },
       write: (call) =>
         retryConflicts(async () => {
@@ -35,12 +42,16 @@ export function configRoutes(deps: {
           const found = await store.read(configKind, mount.id)
           const before = found?.value ?? {}
           requireWritable(before.owner, caller, `the configuration of ${mount.path}`)
-          if (call.fields.disown && !caller.isController) throw invalid('disown: only the controller may set it')
+          for (const name of ['disown', 'prove'] as const)
+            if (call.fields[name] && !caller.isController) throw invalid(`${name}: only the controller may set it`)
           const { owner: known, ...kept } = before
           const owner = call.fields.disown ? undefined : (caller.owner ?? known)
           const after = { ...kept, ...given(call), ...(owner !== undefined && { owner }) }
           check(after)
           warn(call, after)
+          const { settings, service } = effective(after)
+          if (call.fields.prove && found && service)
+            await proveBind(door, effective(before).service, { settings, identity: service }, call.signal)
           await store.commit([
             put(configKind, mount.id, after, { expected: found?.version ?? 0 }),
             publish({
@@ -50,6 +61,7 @@ export function configRoutes(deps: {
               ...(after.owner && { owner: after.owner }),
             }),
           ])
+          if (found && isSameConnection(connectionOf(before), connectionOf(after))) return undefined
           door.forget(effective(before).settings)
           await guard.reset(mount.id)
           return undefined
@@ -58,9 +70,14 @@ export function configRoutes(deps: {
   ]
 }
 
+function connectionOf(config: LdapAuthConfig): MountConnection {
+  const { settings, service } = effective(config)
+  return { settings, identity: service ?? ANONYMOUS }
+}
+
 /** The supplied fields as they are stored. */
 function given({ fields }: Call<Required<ConfigFields>>): LdapAuthConfig {
-  const { policies, disown: _, ...rest } = fields
+  const { policies, disown: _, prove: __, ...rest } = fields
   // The deprecated alias counts only where the new name is absent (SPECIFICATION 9).
   const tokenPolicies = rest.tokenPolicies ?? policies
   return {

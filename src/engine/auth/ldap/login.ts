@@ -54,8 +54,8 @@ async function login(
     throw invalid('password cannot be of zero length when passwordless binds are denied')
 
   const user = await deps.lockout.attempt(mount, counter, call.signal, () =>
-    deps.guard.run(mount.id, (connect) =>
-      prove({ ...deps, connect, signal: call.signal, warn: call.warn }, now, username, password),
+    deps.guard.run(mount.id, (admission) =>
+      prove({ ...deps, admission, signal: call.signal, warn: call.warn }, now, username, password),
     ),
   )
   if (user === 'locked') throw denied()
@@ -123,8 +123,8 @@ export async function renewLdapLogin(
 ): Promise<Login> {
   const now = await requireConfig(deps, mount)
   const { username = '', password } = renewal
-  const user = await deps.guard.run(mount.id, async (connect) => {
-    const lookUp = { ...deps, connect, signal, warn: () => undefined }
+  const user = await deps.guard.run(mount.id, async (admission) => {
+    const lookUp = { ...deps, admission, signal, warn: () => undefined }
     if (password !== undefined) return prove(lookUp, now, username, new Secret(password))
     const found = await findUser(lookUp, now, username)
     return found && describeUser(lookUp, now, username, found)

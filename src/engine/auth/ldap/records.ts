@@ -15,6 +15,7 @@ const configSchema = z.object({
   policies: names(512),
   rotationSchema: choice(DIRECTORY_SCHEMAS),
   disown: flag(),
+  prove: flag(),
 })
 export const configBody = wire(configSchema, connectionSpelling)
 export type ConfigFields = Partial<z.output<typeof configSchema>>

@@ -1,6 +1,5 @@
 import { invalid } from '../../../lib/errors.ts'
-import type { Connect } from '../../account/guard.ts'
-import type { BindIdentity, DirectoryDoor, Entry, Session } from '../../directory/directory.ts'
+import type { Admission, BindIdentity, DirectoryDoor, Entry, Session } from '../../directory/directory.ts'
 import { escapeDnValue } from '../../directory/dn.ts'
 import { equals, type Filter, or, parseFilter } from '../../directory/filter.ts'
 import { ANONYMOUS, type Effective } from './effective.ts'
@@ -21,29 +20,27 @@ interface Found {
   readonly entry?: Entry
 }
 
-/** What a login needs of the directory. `connect` is the guard's: a refused password of the service is not presented many times over. */
+/** What a login needs of the directory. A refused password of the service is not presented many times over: `admission` is the guard's. */
 export interface LookUp {
   readonly door: DirectoryDoor
-  readonly connect: Connect
+  readonly admission: Admission
   readonly signal: AbortSignal
   warn(text: string): void
 }
 
 /** Derives the name to bind with (CONTRACT 7.4, step 3); `undefined` when a search finds none or several. */
 export async function findUser(
-  { door, connect, signal }: LookUp,
+  { door, admission, signal }: LookUp,
   now: Effective,
   username: string,
 ): Promise<Found | undefined> {
   if (now.service || now.discoverDN) {
     const searcher = now.service ?? { ...ANONYMOUS, name: now.bindDN }
-    return connect((bound) =>
-      door.withSession(now.settings, searcher, signal, async (session) => {
-        bound()
-        const entry = await searchOne(session, now, userFilter(now, username))
-        return entry && { bindName: entry.dn, entry }
-      }),
-    )
+    const search = async (session: Session) => {
+      const entry = await searchOne(session, now, userFilter(now, username))
+      return entry && { bindName: entry.dn, entry }
+    }
+    return door.withSession(now.settings, searcher, signal, search, { isLogin: true, admission })
   }
   if (now.upnDomain !== '') return { bindName: `${escapeDnValue(username)}@${now.upnDomain}` }
   return { bindName: `${now.userAttr}=${escapeDnValue(username)},${now.userDN}` }
@@ -54,7 +51,7 @@ export async function findUser(
  * bind proves the password), or anonymously where there is neither.
  */
 export async function describeUser(
-  { door, signal, warn }: LookUp,
+  { door, admission, signal, warn }: LookUp,
   now: Effective,
   username: string,
   found: Found,
@@ -68,14 +65,17 @@ export async function describeUser(
     return { who, groups, alias: aliasOf(now, username, entry) }
   }
   const { who, groups, alias } = await door.withSession(now.settings, identity, signal, read, {
-    fresh: asUser !== undefined,
+    isLogin: true,
+    ...(asUser ? { fresh: true } : { admission }),
   })
   return {
     dn: who.dn,
     alias,
     groups:
       groups ??
-      (await door.withSession(now.settings, ANONYMOUS, signal, (nobody) => findGroups(nobody, now, who, warn))),
+      (await door.withSession(now.settings, ANONYMOUS, signal, (nobody) => findGroups(nobody, now, who, warn), {
+        isLogin: true,
+      })),
   }
 }
 

@@ -2,19 +2,21 @@ import type { Clock } from '../../../lib/clock.ts'
 import type { Logger } from '../../../lib/log.ts'
 import type { Random } from '../../../lib/random.ts'
 import { accountDue, isTurning } from '../../account/account.ts'
-import type { DirectoryGuard } from '../../account/guard.ts'
+import { type DirectoryGuard, openedGuard } from '../../account/guard.ts'
 import { isProven, proveRestored } from '../../account/restored.ts'
 import { createRestoredWorker } from '../../account/restored-worker.ts'
 import { createRotationWorker, type RotationHosts } from '../../account/rotation-worker.ts'
 import type { AccountTurner } from '../../account/turn.ts'
 import type { Backend, Mount } from '../../backend.ts'
+import { isSameConnection } from '../../connection/connection.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
 import { VersionConflict } from '../../storage/driver.ts'
 import { type RestoreMark, readRestoreMark } from '../../storage/restore-mark.ts'
-import { put, type RecordKind, remove, type Store } from '../../storage/store.ts'
+import { put, type RecordKind, remove, type Store, type Stored } from '../../storage/store.ts'
 import { forgetTenancy } from '../../tenancy/table.ts'
 import { configRoute } from './config.ts'
-import { directorySettings } from './directory-access.ts'
+import { directorySettings, mountConnection } from './directory-access.ts'
+import { releaseIdentities } from './managed-account.ts'
 import {
   accountKind,
   configKind,
@@ -62,7 +64,7 @@ export function createLdapSecretsBackend(deps: {
     },
     hostFor(mountId, key) {
       const mount = { id: mountId, path: paths.get(mountId) ?? '' }
-      return staticRoleHost({ store, random }, mount, key.slice(mountId.length + 1))
+      return staticRoleHost({ store, clock, random }, mount, key.slice(mountId.length + 1))
     },
   }
   const isExclusive = deps.isExclusive ?? false
@@ -70,10 +72,12 @@ export function createLdapSecretsBackend(deps: {
   const restoredWorker = createRestoredWorker({ store, door, turner, guard, clock, log, hosts })
   const wake = () => worker.poke()
 
-  /** A new configuration is a new chance: connections are made anew, and what failed is tried at once. */
-  const changed = async (mountId: string, before: EngineConfig | undefined): Promise<void> => {
-    if (before) door.forget(directorySettings(before))
-    await guard.reset(mountId)
+  /** A new configuration is a new chance: what failed is tried at once, and where it connects in another way that is made anew. */
+  const changed = async (mountId: string, { before, after }: Change): Promise<void> => {
+    if (!before || !after || !isSameConnection(mountConnection(before), mountConnection(after))) {
+      if (before) door.forget(directorySettings(before))
+      await guard.reset(mountId)
+    }
     await retryFailing(store, clock, mountId)
     wake()
   }
@@ -93,7 +97,7 @@ export function createLdapSecretsBackend(deps: {
   const restored: RestoredAccounts = {
     isProven: async (account) => isProven(account, await readMark()),
     async prove(mount, name, signal) {
-      const host = staticRoleHost({ store, random }, mount, name)
+      const host = staticRoleHost({ store, clock, random }, mount, name)
       await proveRestored({ door, guard, turner, clock, log }, host, await readMark(), signal)
     },
   }
@@ -101,23 +105,32 @@ export function createLdapSecretsBackend(deps: {
   return {
     type: 'ldap',
     routes: [
-      configRoute({ store, changed }),
+      configRoute({ store, door, guard, changed }),
       staticRoleRoute({ store, door, guard, turner, clock, random, wake }),
       staticCredRoute({ store, clock, restored }),
-      rotateRoleRoute({ store, random, turner, wake }),
+      rotateRoleRoute({ store, clock, random, turner, wake }),
     ],
     workers: [worker, restoredWorker],
     async unmount({ id }) {
       const config = await store.read(configKind, id)
       await store.commit([remove(configKind, id, { expected: 'any' }), forgetTenancy(id)])
-      await forgetAll(store, staticRoleKind, id)
+      await turner.settled(`${id}/`, LONGEST_WAIT_MS)
+      await forgetRoles(store, id)
       await forgetAll(store, staticRoleNameKind, id)
       await forgetAll(store, accountKind, id)
       await forgetAll(store, tenantKind, id)
       if (config) door.forget(directorySettings(config.value))
-      await guard.reset(id)
+      await store.commit([openedGuard(id)])
     },
   }
+}
+
+/** How long a removal waits for rotations under way. */
+const LONGEST_WAIT_MS = 5_000
+
+interface Change {
+  readonly before?: EngineConfig
+  readonly after?: EngineConfig
 }
 
 const PAGE = 100
@@ -130,24 +143,40 @@ async function forgetAll<T>(store: Store, kind: RecordKind<T>, mountId: string):
   }
 }
 
+/** Each role goes with its hold on its account, which stands beside the directory's address too. */
+async function forgetRoles(store: Store, mountId: string): Promise<void> {
+  for (;;) {
+    const page = await store.list(staticRoleKind, `${mountId}/`, { limit: PAGE })
+    if (page.length === 0) return
+    await store.commit(
+      page.flatMap(({ key, value }) => [
+        remove(staticRoleKind, key, { expected: 'any' }),
+        ...releaseIdentities(mountId, value.accounts),
+      ]),
+    )
+  }
+}
+
 /** Makes the roles of a mount due now whose last rotation failed, or whose time passed while there was no configuration. */
 async function retryFailing(store: Store, clock: Clock, mountId: string): Promise<void> {
   for (let after: string | undefined; ; ) {
     const options = { limit: PAGE, ...(after !== undefined && { after }) }
     const page = await store.list(staticRoleKind, `${mountId}/`, options)
-    for (const { key, value, version, due } of page) {
-      const now = clock.now()
-      const isWaiting = value.account.failure !== undefined || (value.nextRotation <= now && !isTurning(value.account))
-      if (!isWaiting || !due || due.at <= now) continue
-      try {
-        const isDue = { expected: version, due: accountDue(mountId, value.account, now) }
-        await store.commit([put(staticRoleKind, key, value, isDue)])
-      } catch (error) {
-        // Whoever was faster has just looked at it.
-        if (!(error instanceof VersionConflict)) throw error
-      }
-    }
+    await Promise.all(page.map((stored) => retryOne(store, mountId, stored, clock.now())))
     after = page.at(-1)?.key
     if (page.length < PAGE) return
+  }
+}
+
+async function retryOne(store: Store, mountId: string, stored: Stored<StaticRoleRecord>, now: Date): Promise<void> {
+  const { key, value, version, due } = stored
+  const isWaiting = value.account.failure !== undefined || (value.nextRotation <= now && !isTurning(value.account))
+  if (!isWaiting || !due || due.at <= now) return
+  try {
+    const isDue = { expected: version, due: accountDue(mountId, value.account, now) }
+    await store.commit([put(staticRoleKind, key, value, isDue)])
+  } catch (error) {
+    // Whoever was faster has just looked at it.
+    if (!(error instanceof VersionConflict)) throw error
   }
 }

@@ -8,36 +8,47 @@ import {
   requireUrls,
 } from '../../../schema/ldap-connection.ts'
 import { type LdapEngineConfig, LdapEngineConfigBody } from '../../../schema/ldap-engine-config.ts'
+import type { DirectoryGuard } from '../../account/guard.ts'
 import { type Call, type Route, route } from '../../backend.ts'
+import { circuitValues } from '../../connection/circuit.ts'
+import { proveBind } from '../../connection/proof.ts'
+import type { DirectoryDoor } from '../../directory/directory.ts'
 import type { Values } from '../../request.ts'
 import { VersionConflict } from '../../storage/driver.ts'
 import { publish, put, remove, type Store, type Stored } from '../../storage/store.ts'
+import { bindIdentity, mountConnection } from './directory-access.ts'
 import { decideOwner } from './ownership.ts'
 import { configKind, type EngineConfig } from './records.ts'
 
 /**
- * `config`: which directory the mount manages, and as whom (CONTRACT 8.1). Writing it never contacts the directory; a write is whole or
- * nothing, keeps every field that it does not name, and takes effect with the next operation.
+ * `config`: which directory the mount manages, and as whom (CONTRACT 8.1). Writing it never contacts the directory, except that the controller
+ * may have a new bind proven before it replaces another. A write is whole or nothing, keeps every field that it does not name, and takes
+ * effect with the next operation.
  */
 export function configRoute(deps: {
   readonly store: Store
-  /** Called after every change, with what the configuration was. */
-  readonly changed: (mountId: string, before: EngineConfig | undefined) => Promise<void>
+  readonly door: Pick<DirectoryDoor, 'verify'>
+  readonly guard: Pick<DirectoryGuard, 'state'>
+  /** Called after every change, with what the configuration was and is. */
+  readonly changed: (mountId: string, change: { before?: EngineConfig; after?: EngineConfig }) => Promise<void>
 }): Route {
-  const { store } = deps
+  const { store, door, guard } = deps
   return route<LdapEngineConfig>({
     pattern: 'config',
     body: LdapEngineConfigBody,
     exists: async ({ mount }) => (await store.read(configKind, mount.id)) !== undefined,
-    async read({ mount }) {
+    async read({ mount, caller }) {
       const stored = await store.read(configKind, mount.id)
-      return stored && { shape: 'envelope', data: configValues(stored.value) }
+      if (!stored) return undefined
+      const circuit = await circuitValues(guard, mount.id, caller)
+      return { shape: 'envelope', data: { ...configValues(stored.value), ...circuit } }
     },
     async write(call) {
-      let stored: Stored<EngineConfig> | undefined
       for (;;) {
-        stored = await store.read(configKind, call.mount.id)
+        const stored = await store.read(configKind, call.mount.id)
         const config = merge(stored?.value, call)
+        if (call.fields.prove && stored)
+          await proveBind(door, bindIdentity(stored.value), mountConnection(config), call.signal)
         const event = { type: 'config-write', mount: call.mount.path, path: 'config' }
         const { owner } = config
         try {
@@ -45,17 +56,16 @@ export function configRoute(deps: {
             put(configKind, call.mount.id, config, { expected: stored?.version ?? 0 }),
             publish({ ...event, ...(owner !== undefined && { owner }) }),
           ])
-          break
+          await deps.changed(call.mount.id, { ...(stored && { before: stored.value }), after: config })
+          return undefined
         } catch (error) {
           if (!(error instanceof VersionConflict)) throw error
         }
       }
-      await deps.changed(call.mount.id, stored?.value)
-      return undefined
     },
     async delete(call) {
       const before = await deleteConfig(store, call)
-      if (before) await deps.changed(call.mount.id, before)
+      if (before) await deps.changed(call.mount.id, { before })
       return undefined
     },
   })
@@ -98,7 +108,8 @@ const DEFAULT_USER_ATTR = { openldap: 'cn', ad: 'userPrincipalName', racf: 'racf
 
 /** The whole configuration as it would be after a write; throws `invalid` naming the field that is wrong. */
 function merge(before: EngineConfig | undefined, { mount, caller, fields }: Call<LdapEngineConfig>): EngineConfig {
-  const { adopt, disown, ...given } = fields
+  const { adopt, disown, prove, ...given } = fields
+  if (prove && !caller.isController) throw invalid('prove: only the controller may set it')
   const owner = decideOwner({
     what: 'configuration',
     exists: before !== undefined,

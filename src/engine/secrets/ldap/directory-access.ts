@@ -1,6 +1,6 @@
 import { derived } from '../../../lib/derived.ts'
 import type { LoadedAccount } from '../../account/host.ts'
-import { connectionSettings } from '../../connection/connection.ts'
+import { connectionSettings, type MountConnection } from '../../connection/connection.ts'
 import type { BindIdentity, DirectorySettings } from '../../directory/directory.ts'
 import type { EngineConfig, StaticRoleRecord } from './records.ts'
 
@@ -23,6 +23,10 @@ export const bindIdentity = derived(
     password: bindPassword,
   }),
 )
+
+export function mountConnection(config: EngineConfig): MountConnection {
+  return { settings: directorySettings(config), identity: bindIdentity(config) }
+}
 
 /** Where the account of a role is. */
 export function accountTarget(

@@ -18,12 +18,13 @@ export async function findAccount(
 ): Promise<string | undefined> {
   const target = accountTarget(config, role)
   try {
-    return await guard.run(mountId, (connect) =>
-      connect((bound) =>
-        door.withSession(directorySettings(config), bindIdentity(config), signal, async (session) => {
-          bound()
-          return (await findEntry(session, target)).dn
-        }),
+    return await guard.run(mountId, (admission) =>
+      door.withSession(
+        directorySettings(config),
+        bindIdentity(config),
+        signal,
+        async (session) => (await findEntry(session, target)).dn,
+        { admission },
       ),
     )
   } catch (error) {

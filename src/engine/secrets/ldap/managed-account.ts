@@ -1,13 +1,14 @@
-import { invalid } from '../../../lib/errors.ts'
+import { invalid, unavailable } from '../../../lib/errors.ts'
 import { isDn, normalizeDn } from '../../directory/dn.ts'
-import { type Change, put, type Store } from '../../storage/store.ts'
+import { type Change, put, remove, type Store } from '../../storage/store.ts'
 import { withDomain } from './directory-access.ts'
 import { accountKind, type EngineConfig, type StaticRoleRecord, staticRoleKind } from './records.ts'
 
 /**
  * One account, one role (CONTRACT 8.4). An account is known by several identities: the name it was given by, the DN it was given by, and
- * the DN where the directory found it. Each that a role holds stands in the account index, compared without regard to case and to how
- * a DN is spelled. The mount's own bind account can be nobody's.
+ * the DN where the directory found it; the last two also beside each server's address, for another mount may manage the same directory.
+ * Each that a role holds stands in the account index, compared without regard to case and to how a DN is spelled. The mount's own bind
+ * account can be nobody's.
  */
 
 /** The identities that follow from how a role was asked for. */
@@ -15,9 +16,27 @@ export function givenIdentities(
   config: EngineConfig,
   { username, dn }: Pick<StaticRoleRecord, 'username' | 'dn'>,
 ): string[] {
-  const identities = [nameIdentity(config, username)]
-  if (dn !== undefined) identities.push(dnIdentity(dn))
-  return [...new Set(identities)]
+  return [...new Set([nameIdentity(config, username), ...(dn === undefined ? [] : entryIdentities(config, dn))])]
+}
+
+/** The identities of an entry of the mount's directory. Throws `invalid` for what is not a DN. */
+export function entryIdentities({ urls }: Pick<EngineConfig, 'urls'>, dn: string): string[] {
+  const identity = dnIdentity(dn)
+  return [identity, ...new Set(urls.map((url) => `${AT}${addressOf(url)}/${identity}`))]
+}
+
+const AT = 'at:'
+const USUAL_PORTS: Readonly<Record<string, string>> = { 'ldap:': '389', 'ldaps:': '636' }
+
+/** The usual ports of one host are one directory. */
+function addressOf(url: string): string {
+  const { protocol, hostname, port } = new URL(url)
+  return port === '' || port === USUAL_PORTS[protocol] ? hostname : `${hostname}:${port}`
+}
+
+/** Where an identity stands in the account index: what holds for one directory is not the mount's alone. */
+function accountKey(mountId: string, identity: string): string {
+  return identity.startsWith(AT) ? identity : `${mountId}/${identity}`
 }
 
 function nameIdentity({ userAttr, upnDomain }: EngineConfig, username: string): string {
@@ -61,25 +80,48 @@ export interface Holder {
 
 /**
  * The changes that write an account's identities down for a role. Throws `invalid` with reason `name-conflict` when a living role holds
- * one of them. The commit fails with `VersionConflict` when somebody else took one meanwhile: ask again then.
+ * one of them, `unavailable` while a deleted role's last rotation may still change the account. The commit fails with `VersionConflict` when
+ * somebody else took one meanwhile: ask again then.
  */
 export async function claimIdentities(
   store: Store,
   mountId: string,
   identities: readonly string[],
   holder: Holder,
+  now: Date,
 ): Promise<Change[]> {
   const changes: Change[] = []
   for (const identity of identities) {
-    const key = `${mountId}/${identity}`
+    const key = accountKey(mountId, identity)
     const entry = await store.read(accountKind, key)
     if (entry?.value.id === holder.id) continue
     if (entry) {
-      const role = await store.read(staticRoleKind, `${mountId}/${entry.value.role}`)
-      if (role?.value.id === entry.value.id)
-        throw invalid('the account is already managed by another role of this mount', { reason: 'name-conflict' })
+      const { mount = mountId, role, id, freeAt } = entry.value
+      if ((await store.read(staticRoleKind, `${mount}/${role}`))?.value.id === id)
+        throw invalid(
+          `the account is already managed by another role of ${mount === mountId ? 'this' : 'another'} mount`,
+          { reason: 'name-conflict' },
+        )
+      if (freeAt && freeAt > now)
+        throw unavailable(
+          `a deleted role's rotation of this account may not have ended yet; try again after ${freeAt.toISOString()}`,
+        )
     }
-    changes.push(put(accountKind, key, { ...holder }, { expected: entry?.version ?? 0 }))
+    const claimed = identity.startsWith(AT) ? { ...holder, mount: mountId } : { ...holder }
+    changes.push(put(accountKind, key, claimed, { expected: entry?.version ?? 0 }))
   }
   return changes
+}
+
+/** The changes that give identities back: at once, or at an instant until which `holder` keeps them beyond its end. */
+export function releaseIdentities(
+  mountId: string,
+  identities: readonly string[],
+  until?: { readonly holder: Holder; readonly freeAt: Date },
+): Change[] {
+  return identities.map((identity) => {
+    const key = accountKey(mountId, identity)
+    if (!until) return remove(accountKind, key, { expected: 'any' })
+    return put(accountKind, key, { ...until.holder, mount: mountId, freeAt: until.freeAt }, { expected: 'any' })
+  })
 }

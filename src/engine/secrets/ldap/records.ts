@@ -58,10 +58,20 @@ export const staticRoleKind = recordKind('static-role/', staticRoleCodec)
 export const staticRoleNameKind = recordKind('static-role-name/', z.object({}))
 
 /**
- * Which role manages an account. Key: `<mountId>/<identity>`. An entry whose role is gone, or is another one by now, counts for nothing:
- * entries are only ever written in a commit that proves the role, so none has to be cleaned up in time.
+ * Which role manages an account (`managed-account.ts` says what the keys are). An entry whose role is gone, or is another one by now, counts
+ * for nothing: entries are only ever written in a commit that proves the role, so none has to be cleaned up in time.
  */
-export const accountKind = recordKind('ldap-account/', z.object({ role: z.string(), id: z.string() }))
+export const accountKind = recordKind(
+  'ldap-account/',
+  z.object({
+    role: z.string(),
+    id: z.string(),
+    /** The role's mount; absent where the key names it. */
+    mount: text,
+    /** Its role was deleted while a password was being sent, which may reach the directory until then. */
+    freeAt: instantCodec.exactOptional(),
+  }),
+)
 
 /** How many roles a tenant has. Key: `<mountId>/<principal>`. */
 export const tenantKind = recordKind('ldap-tenant/', z.object({ staticRoles: z.int() }))

@@ -12,7 +12,7 @@ import { NO_SUCH_ACCOUNT, requireName, requireStaticRole } from '../../tenancy/e
 import { readTenancy } from '../../tenancy/table.ts'
 import { requireConfig } from './config.ts'
 import { findAccount } from './find-account.ts'
-import { claimIdentities, dnIdentity, givenIdentities, isBindAccount } from './managed-account.ts'
+import { claimIdentities, entryIdentities, givenIdentities, isBindAccount } from './managed-account.ts'
 import { decideOwner } from './ownership.ts'
 import { type EngineConfig, type StaticRoleRecord, staticRoleKind } from './records.ts'
 import { announce, nextRotation, ownAccount, staticRoleHost } from './static-role-host.ts'
@@ -30,7 +30,7 @@ export interface StaticRoleDeps {
 }
 
 /** Whoever creates a role and dies before its first password is in the air leaves it to the worker after this. */
-const ABANDONED_MS = 10_000
+const ABANDONED_MS = 2_000
 
 /**
  * Creates a static role: reserve the name and the account (record marked `creating`) → turn the password → acknowledge, the last two by
@@ -64,16 +64,15 @@ export async function createStaticRole(
     disown: fields.disown,
   })
   if (unfinished) {
-    if (!isSameDefinition(unfinished.value, asked))
+    if (!isSameDefinition(unfinished.value, asked) || unfinished.value.principal !== caller.principal)
       throw unavailable('another creation of this role has not ended yet; nothing was changed')
     return turn(deps, call, name)
   }
   const identities = givenIdentities(config, asked)
-  const { entryDn, requireCount } = await admit(deps, call, { name, config, identities, ...asked })
+  const { entryDn, entry = [], requireCount } = await admit(deps, call, { name, config, identities, ...asked })
   const { principal } = caller
   // Beside a DN a tenant's name for the account proves nothing: kept, it would keep the account of that name from its own tenant.
-  const held = principal === undefined || asked.dn === undefined ? identities : [dnIdentity(asked.dn)]
-  if (entryDn !== undefined) held.push(dnIdentity(entryDn))
+  const held = principal === undefined || asked.dn === undefined ? identities : entryIdentities(config, asked.dn)
   const now = clock.now()
   const record: StaticRoleRecord = {
     ...asked,
@@ -81,7 +80,7 @@ export async function createStaticRole(
     creating: !asked.skippedImport,
     ...(owner !== undefined && { owner }),
     ...(principal !== undefined && { principal }),
-    accounts: [...new Set(held)],
+    accounts: [...new Set([...held, ...entry])],
     nextRotation: nextRotation(now, asked.rotationPeriodMs, random),
     account: { ...NEW_ACCOUNT, ...(entryDn !== undefined && { dn: entryDn }) },
   }
@@ -89,7 +88,7 @@ export async function createStaticRole(
   const subject = { mount: mount.path, path: `static-role/${name}`, ...(owner !== undefined && { owner }) }
   await withTenantRetry(async () => {
     await store.commit([
-      ...(await claimIdentities(store, mount.id, record.accounts, { role: name, id: record.id })),
+      ...(await claimIdentities(store, mount.id, record.accounts, { role: name, id: record.id }, now)),
       ...(await countTenantRole(store, mount.id, principal, 1, requireCount)),
       put(staticRoleKind, `${mount.id}/${name}`, record, {
         expected: 0,
@@ -103,11 +102,11 @@ export async function createStaticRole(
 }
 
 async function turn(
-  { store, random, turner, wake }: StaticRoleDeps,
+  { store, clock, random, turner, wake }: StaticRoleDeps,
   { mount, signal }: Call<StaticRole>,
   name: string,
 ) {
-  await turner.turn(staticRoleHost({ store, random }, mount, name, { answering: true }), 'create', signal)
+  await turner.turn(staticRoleHost({ store, clock, random }, mount, name, { answering: true }), 'create', signal)
   wake()
 }
 
@@ -131,6 +130,8 @@ export type Admission = Pick<Definition, 'username' | 'dn' | 'rotationPeriodMs'>
 export interface Admitted {
   /** Of a tenant's account. */
   readonly entryDn?: string
+  /** The identities of that entry. */
+  readonly entry?: readonly string[]
   /** Throws when the tenant has so many other roles that it may not have this one. */
   readonly requireCount?: (otherRoles: number) => void
 }
@@ -153,10 +154,11 @@ export async function admit(
   // What needs no look into the directory is refused without one.
   requireName(table, { principal, kind: 'StaticRole' }, name)
   const entryDn = await findAccount(deps, mount.id, config, account, signal)
-  if (entryDn === undefined || isBindAccount(config, [...identities, dnIdentity(entryDn)]))
+  const entry = entryDn === undefined ? [] : entryIdentities(config, entryDn)
+  if (entryDn === undefined || isBindAccount(config, [...identities, ...entry]))
     throw invalid(NO_SUCH_ACCOUNT, { reason: 'not-permitted' })
   const requireCount = (otherRoles: number) =>
     requireStaticRole(table, principal, { name, rotationPeriodMs, entryDn, otherRoles })
   requireCount(0)
-  return { entryDn, requireCount }
+  return { entryDn, entry, requireCount }
 }

@@ -1,3 +1,4 @@
+import type { Clock } from '../../../lib/clock.ts'
 import { invalid } from '../../../lib/errors.ts'
 import type { Random } from '../../../lib/random.ts'
 import { type AccountState, accountDue } from '../../account/account.ts'
@@ -10,8 +11,15 @@ import { NO_SUCH_ACCOUNT, requireEntry } from '../../tenancy/enforce.ts'
 import { readTenancy } from '../../tenancy/table.ts'
 import { requireConfig } from './config.ts'
 import { accountTarget, bindIdentity, directorySettings } from './directory-access.ts'
-import { claimIdentities, dnIdentity, givenIdentities, isBindAccount } from './managed-account.ts'
-import { accountKind, type EngineConfig, type StaticRoleRecord, staticRoleKind, staticRoleNameKind } from './records.ts'
+import {
+  claimIdentities,
+  entryIdentities,
+  givenIdentities,
+  type Holder,
+  isBindAccount,
+  releaseIdentities,
+} from './managed-account.ts'
+import { type EngineConfig, type StaticRoleRecord, staticRoleKind, staticRoleNameKind } from './records.ts'
 import { countTenantRole, withTenantRetry } from './tenant-count.ts'
 
 /**
@@ -20,20 +28,21 @@ import { countTenantRole, withTenantRetry } from './tenant-count.ts'
  */
 export interface StaticRoleHostDeps {
   readonly store: Store
+  readonly clock: Clock
   readonly random: Random
 }
 
 /** `answering`: the one who asked for the creation is still waiting for its outcome. */
 export function staticRoleHost(
-  { store, random }: StaticRoleHostDeps,
+  { store, clock, random }: StaticRoleHostDeps,
   mount: Pick<Mount, 'id' | 'path'>,
   name: string,
   { answering = false }: { answering?: boolean } = {},
 ): AccountHost {
   const key = `${mount.id}/${name}`
   const records = new WeakMap<LoadedAccount, Loaded>()
-  /** The identity of the entry that `permit` wrote down, until the role's record says so too. */
-  let claimed: string | undefined
+  /** The identities that `permit` wrote down, until the role's record says so too. */
+  const claimed = new Set<string>()
 
   const loadedOf = (loaded: LoadedAccount): Loaded => {
     const found = records.get(loaded)
@@ -53,14 +62,15 @@ export function staticRoleHost(
       credentialType: config.credentialType ?? 'password',
       target: accountTarget(config, record),
       async permit(entryDn) {
-        const identity = dnIdentity(entryDn)
-        if (isBindAccount(config, [identity]))
+        const identities = entryIdentities(config, entryDn)
+        if (isBindAccount(config, identities))
           throw principal === undefined ? ownAccount() : invalid(NO_SUCH_ACCOUNT, { reason: 'not-permitted' })
         if (principal !== undefined)
           requireEntry(await readTenancy(store, mount.id), { principal, kind: 'StaticRole' }, entryDn)
-        if (record.accounts.includes(identity) || claimed === identity) return
-        await claim(store, mount.id, identity, { role: name, id: record.id })
-        claimed = identity
+        const missing = identities.filter((identity) => !record.accounts.includes(identity) && !claimed.has(identity))
+        if (missing.length === 0) return
+        await claim(store, mount.id, missing, { role: name, id: record.id }, clock.now())
+        for (const identity of missing) claimed.add(identity)
       },
       generate: () => generatePassword({ length: config.length ?? 0, policy: config.passwordPolicy ?? '' }, random),
       nextRotation: (from) => nextRotation(from, record.rotationPeriodMs, random),
@@ -79,6 +89,9 @@ export function staticRoleHost(
       const config = await requireConfig(store, mount.id)
       return describe(stored.value, stored.version, config.value)
     },
+    async isUnchanged({ version }) {
+      return (await store.readUnless(staticRoleKind, key, version)) === 'unchanged'
+    },
     async save(loaded, { account, dueAt, promoted, events }) {
       const { record, config } = loadedOf(loaded)
       const isCreated = record.creating && promoted !== undefined
@@ -93,9 +106,10 @@ export function staticRoleHost(
       }
       const versions = await store.commit([
         put(staticRoleKind, key, next, { expected: loaded.version, due: accountDue(mount.id, account, dueAt) }),
-        ...record.accounts
-          .filter((identity) => !accounts.includes(identity))
-          .map((identity) => remove(accountKind, `${mount.id}/${identity}`, { expected: 'any' })),
+        ...releaseIdentities(
+          mount.id,
+          record.accounts.filter((identity) => !accounts.includes(identity)),
+        ),
         ...(isCreated ? announce(mount.id, name, loaded.subject) : []),
         ...events.map(publish),
       ])
@@ -121,9 +135,9 @@ export function ownAccount() {
 }
 
 /** Writes down that the entry is this role's. Throws `invalid` when it is another's. */
-async function claim(store: Store, mountId: string, identity: string, holder: { role: string; id: string }) {
+async function claim(store: Store, mountId: string, identities: string[], holder: Holder, now: Date) {
   for (;;) {
-    const changes = await claimIdentities(store, mountId, [identity], holder)
+    const changes = await claimIdentities(store, mountId, identities, holder, now)
     if (changes.length === 0) return
     try {
       await store.commit(changes)
@@ -139,17 +153,13 @@ function heldIdentities(
   record: StaticRoleRecord,
   config: EngineConfig,
   account: AccountState,
-  claimed: string | undefined,
+  claimed: ReadonlySet<string>,
 ): string[] {
-  const found = account.dn === undefined ? undefined : dnIdentity(account.dn)
-  const isHeld = found !== undefined && (found === claimed || record.accounts.includes(found))
+  const found = account.dn === undefined ? [] : entryIdentities(config, account.dn)
+  const isHeld = (identity: string) => claimed.has(identity) || record.accounts.includes(identity)
   // What the configuration calls a name may have changed since: what is held stays held.
   const asked = record.accounts.filter((identity) => identity.startsWith('name:'))
-  return [...new Set([...asked, ...givenHeld(record, config), ...(isHeld ? [found] : [])])]
-}
-
-function givenHeld(record: StaticRoleRecord, config: EngineConfig): string[] {
-  return givenIdentities(config, record).filter((identity) => record.accounts.includes(identity))
+  return [...new Set([...asked, ...[...givenIdentities(config, record), ...found].filter(isHeld)])]
 }
 
 /** From its first acknowledged moment a role stands in lists and in the feed. */
@@ -160,17 +170,18 @@ export function announce(mountId: string, name: string, subject: LoadedAccount['
   ]
 }
 
-/** All that goes with a role. The caller adds the event. */
+/** All that goes with a role; its account is nobody else's until `freeAt`. The caller adds the event. */
 export async function removal(
   store: Store,
   mountId: string,
   name: string,
-  { record, version }: { record: StaticRoleRecord; version: number },
+  { record, version, freeAt }: { record: StaticRoleRecord; version: number; freeAt?: Date | undefined },
 ): Promise<Change[]> {
+  const { id } = record
   return [
     remove(staticRoleKind, `${mountId}/${name}`, { expected: version }),
     remove(staticRoleNameKind, `${mountId}/${name}`, { expected: 'any' }),
-    ...record.accounts.map((identity) => remove(accountKind, `${mountId}/${identity}`, { expected: 'any' })),
+    ...releaseIdentities(mountId, record.accounts, freeAt && { holder: { role: name, id }, freeAt }),
     ...(await countTenantRole(store, mountId, record.principal, -1)),
   ]
 }

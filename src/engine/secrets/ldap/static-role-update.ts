@@ -6,7 +6,7 @@ import { publish, put, type Stored } from '../../storage/store.ts'
 import { requireStaticRole } from '../../tenancy/enforce.ts'
 import { readTenancy } from '../../tenancy/table.ts'
 import { requireConfig } from './config.ts'
-import { claimIdentities, dnIdentity, givenIdentities } from './managed-account.ts'
+import { claimIdentities, givenIdentities } from './managed-account.ts'
 import { decideOwner } from './ownership.ts'
 import { type StaticRoleRecord, staticRoleKind } from './records.ts'
 import { type Admitted, admit, isSameDefinition, type StaticRoleDeps } from './static-role-create.ts'
@@ -37,26 +37,29 @@ export async function updateStaticRole(
   const rotationPeriodMs = fields.rotationPeriod ?? role.rotationPeriodMs
   requireUnchanged(role, fields, rotationPeriodMs)
   const isAdopted = owner !== undefined && role.owner === undefined
-  const { entryDn, requireCount } = await admitUpdate(deps, call, name, { ...role, rotationPeriodMs }, isAdopted)
+  const {
+    entryDn,
+    entry = [],
+    requireCount,
+  } = await admitUpdate(deps, call, name, { ...role, rotationPeriodMs }, isAdopted)
   const principal = principalAfter(role, caller, isAdopted, owner)
   const { owner: _, principal: __, recovered: ___, ...kept } = role
   const since = role.account.confirmed?.since ?? clock.now()
   const isPeriodNew = rotationPeriodMs !== role.rotationPeriodMs
-  const found = entryDn === undefined ? [] : [dnIdentity(entryDn)]
   const next: StaticRoleRecord = {
     ...kept,
     ...(owner !== undefined && { owner }),
     ...(principal !== undefined && { principal }),
     rotationPeriodMs,
     nextRotation: isPeriodNew ? nextRotation(since, rotationPeriodMs, random) : role.nextRotation,
-    accounts: [...new Set([...role.accounts, ...found])],
+    accounts: [...new Set([...role.accounts, ...entry])],
     account: entryDn === undefined ? role.account : { ...role.account, dn: entryDn },
   }
   // What fails, or has a password in the air, is looked at when its state says so, whatever the period.
   const isBusy = role.account.failure !== undefined || role.account.pending !== undefined
   const dueAt = isBusy && stored.due ? stored.due.at : next.nextRotation
   await store.commit([
-    ...(await claimIdentities(store, mount.id, found, { role: name, id: role.id })),
+    ...(await claimIdentities(store, mount.id, entry, { role: name, id: role.id }, clock.now())),
     ...(principal === role.principal
       ? []
       : [

@@ -1,5 +1,6 @@
 import { unsupported } from '../../../lib/errors.ts'
 import { type StaticRole, StaticRoleBody } from '../../../schema/static-role.ts'
+import { isTurning } from '../../account/account.ts'
 import { type Call, type Reply, type Route, route } from '../../backend.ts'
 import type { Values } from '../../request.ts'
 import { VersionConflict } from '../../storage/driver.ts'
@@ -8,7 +9,7 @@ import { decideOwner } from './ownership.ts'
 import { type StaticRoleRecord, staticRoleKind, staticRoleNameKind } from './records.ts'
 import { foldRoleName, listedFolder, requireRoleName } from './role-name.ts'
 import { createStaticRole, type StaticRoleDeps } from './static-role-create.ts'
-import { removal } from './static-role-host.ts'
+import { removal, staticRoleHost } from './static-role-host.ts'
 import { updateStaticRole } from './static-role-update.ts'
 
 /**
@@ -46,7 +47,7 @@ export function staticRoleRoute(deps: StaticRoleDeps): Route {
     },
     async delete(call) {
       if (nameOf(call) === '') throw unsupported()
-      await deleteRole(store, call, requireRoleName(nameOf(call)))
+      await deleteRole(deps, call, requireRoleName(nameOf(call)))
       return undefined
     },
   })
@@ -97,17 +98,30 @@ function roleValues(role: StaticRoleRecord): Values {
   }
 }
 
-async function deleteRole(store: Store, { mount, caller }: Call<StaticRole>, name: string): Promise<void> {
-  for (;;) {
-    const stored = await store.read(staticRoleKind, `${mount.id}/${name}`)
+/** How long a deletion waits for a password in the air, so that the directory changes no more once it is acknowledged. */
+const LONGEST_WAIT_MS = 5_000
+
+async function deleteRole(deps: StaticRoleDeps, { mount, caller, signal }: Call<StaticRole>, name: string) {
+  const { store } = deps
+  const key = `${mount.id}/${name}`
+  for (let isResolved = false; ; ) {
+    const stored = await store.read(staticRoleKind, key)
     if (!stored) return
-    const { owner, creating } = stored.value
+    const { owner, creating, account } = stored.value
     decideOwner({ what: 'static role', exists: true, owner, caller })
+    if (isTurning(account) && !isResolved) {
+      const isOver = AbortSignal.any([signal, AbortSignal.timeout(LONGEST_WAIT_MS)])
+      await deps.turner.turn(staticRoleHost(deps, mount, name), 'recover', isOver).catch(() => undefined)
+      signal.throwIfAborted()
+      isResolved = true
+      continue
+    }
+    // A password that may still be on its way goes with the role: the directory keeps whichever it has once it must have arrived.
+    const freeAt = isTurning(account) ? account.pending?.heldUntil : undefined
     const subject = { mount: mount.path, path: `static-role/${name}`, ...(owner !== undefined && { owner }) }
     try {
-      // A password still in the air goes with it: the directory keeps whichever it has.
       await store.commit([
-        ...(await removal(store, mount.id, name, { record: stored.value, version: stored.version })),
+        ...(await removal(store, mount.id, name, { record: stored.value, version: stored.version, freeAt })),
         ...(creating ? [] : [publish({ ...subject, type: 'static-role-delete' })]),
       ])
       return

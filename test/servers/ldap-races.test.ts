@@ -1,0 +1,166 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
+import { createMemoryDriver } from '../../src/engine/storage/memory.ts'
+import { type LdapEngine, MOUNT, startLdapEngine, text } from '../support/ldap-engine.ts'
+import { binds, type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
+import { type Hook, type HookAnswer, type HookOperation, startHook } from '../support/slapd-hook.ts'
+import { TestClock } from '../support/test-clock.ts'
+
+// What is written to roles and configurations while something is on its way to the directory.
+
+const MANAGER = `cn=svc-manager,ou=services,${SUFFIX}`
+const dnOf = (uid: string) => `uid=${uid},ou=services,${SUFFIX}`
+/** Longer than any of the deadlines below let a modify be on its way. */
+const HELD_MS = 20_000
+
+let socketDir: string
+let hook: Hook
+let slapd: Slapd
+let engine: LdapEngine
+let clock: TestClock
+
+beforeAll(async () => {
+  socketDir = await mkdtemp('/tmp/kt-races-')
+  const socket = join(socketDir, 'hook')
+  hook = await startHook(socket, () => 'CONTINUE')
+  slapd = await startSlapd({ HOOK: socket })
+})
+afterAll(async () => {
+  await slapd?.stop()
+  await hook?.[Symbol.asyncDispose]()
+  await rm(socketDir, { recursive: true, force: true })
+})
+beforeEach(async () => {
+  hook.handler = () => 'CONTINUE'
+  clock = new TestClock()
+  engine = await startLdapEngine({ driver: createMemoryDriver(), clock })
+  await engine.write('config', config())
+})
+afterEach(() => engine[Symbol.asyncDispose]())
+
+const config = () => ({
+  binddn: MANAGER,
+  bindpass: 'svc-manager-secret',
+  url: slapd.url,
+  userdn: SUFFIX,
+  userattr: 'uid',
+  request_timeout: 1,
+  connection_timeout: 1,
+})
+const role = (username: string) => ({ username, rotation_period: '1h' })
+const served = async (name: string) => text((await engine.read(`static-cred/${name}`))['password'])
+const told = (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => 'done',
+    (error) => `${error.kind}: ${error.message}`,
+  )
+
+/** Holds the first operation that fits in the directory until it is let go. */
+function holdFirst(isMeant: (operation: HookOperation) => boolean) {
+  const begun = Promise.withResolvers<void>()
+  const gate = Promise.withResolvers<HookAnswer>()
+  let isHeld = false
+  hook.handler = (operation) => {
+    if (isHeld || !isMeant(operation)) return 'CONTINUE'
+    isHeld = true
+    begun.resolve()
+    return gate.promise
+  }
+  return { begun: begun.promise, release: () => gate.resolve('CONTINUE') }
+}
+const isModifyOf = (uid: string) => (operation: HookOperation) =>
+  operation.type === 'MODIFY' && operation.dn === dnOf(uid)
+
+test('a role deleted while its password is being sent: nobody else gets the account before it must have arrived', async () => {
+  await engine.write('static-role/a', role('static-1'))
+  const held = holdFirst(isModifyOf('static-1'))
+  const rotation = told(engine.write('rotate-role/a'))
+  await held.begun
+  await engine.request('delete', 'static-role/a')
+  expect(await rotation).toContain('unavailable')
+  expect(await told(engine.write('static-role/b', role('static-1')))).toMatch(/unavailable: .*may not have ended yet/)
+  held.release()
+  await clock.advance(HELD_MS)
+  await engine.write('static-role/b', role('static-1'))
+  expect(await binds(slapd, dnOf('static-1'), await served('b'))).toBe(true)
+})
+
+test('a role deleted while its password is being sent and arrives: its account is free at once', async () => {
+  await engine.write('static-role/a', role('static-1'))
+  const held = holdFirst(isModifyOf('static-1'))
+  const rotation = told(engine.write('rotate-role/a'))
+  await held.begun
+  const deletion = engine.request('delete', 'static-role/a')
+  held.release()
+  await deletion
+  expect(await rotation).toBe('done')
+  await engine.write('static-role/b', role('static-1'))
+  expect(await binds(slapd, dnOf('static-1'), await served('b'))).toBe(true)
+})
+
+test('a role deleted while its entry is being looked for: nothing is sent any more', async () => {
+  await engine.write('static-role/a', role('static-2'))
+  const last = await served('a')
+  const held = holdFirst(({ type }) => type === 'SEARCH')
+  const rotation = told(engine.write('rotate-role/a'))
+  await held.begun
+  hook.seen.length = 0
+  // Whoever answers first: the search is given up after its second, or it is answered and the record is gone.
+  await engine.request('delete', 'static-role/a')
+  held.release()
+  await rotation
+  expect(hook.seen.filter(isModifyOf('static-2'))).toEqual([])
+  expect(await binds(slapd, dnOf('static-2'), last)).toBe(true)
+})
+
+test('the same role made anew while the deleted one’s rotation still hangs is a role of its own', async () => {
+  await engine.write('static-role/a', role('lib-1'))
+  const held = holdFirst(isModifyOf('lib-1'))
+  const rotation = told(engine.write('rotate-role/a'))
+  await held.begun
+  const deletion = engine.request('delete', 'static-role/a')
+  const another = told(engine.write('static-role/a', role('lib-2')))
+  await deletion
+  await rotation
+  held.release()
+  // Before the deletion it was an update of the role that was there.
+  if ((await another) !== 'done') await engine.write('static-role/a', role('lib-2'))
+  expect(await binds(slapd, dnOf('lib-2'), await served('a'))).toBe(true)
+})
+
+test('a refused bind of the configuration before does not close the corrected one', async () => {
+  await engine.write('static-role/e', role('lib-2'))
+  await engine.write('config', { bindpass: 'wrong' })
+  const held = holdFirst(({ type, dn }) => type === 'BIND' && dn === MANAGER)
+  const old = told(engine.write('rotate-role/e'))
+  await held.begun
+  await engine.write('config', { bindpass: 'svc-manager-secret' })
+  held.release()
+  expect(await old).toContain('unavailable')
+  expect(await told(engine.write('rotate-role/e'))).toBe('done')
+})
+
+test('the same configuration written again asks for no other bind while ours is refused', async () => {
+  await engine.write('static-role/f', role('lib-3'))
+  await engine.write('config', { bindpass: 'wrong' })
+  hook.seen.length = 0
+  for (let i = 0; i < 5; i++) {
+    await engine.write('config', { bindpass: 'wrong', length: 20 + i })
+    expect(await told(engine.write('rotate-role/f'))).toContain('unavailable')
+  }
+  expect(hook.seen.filter(({ type, dn }) => type === 'BIND' && dn === MANAGER)).toHaveLength(1)
+})
+
+test('two mounts of one directory do not both manage an account', async () => {
+  await using other = await engine.beside({ ...MOUNT, id: 'mount-2', path: 'other/' })
+  await engine.write('static-role/a', role('static-1'))
+  await other.write('config', { ...config(), url: `${slapd.url}/` })
+  for (const asked of [role('static-1'), { ...role('any'), dn: dnOf('static-1').toUpperCase() }])
+    expect(await told(other.write('static-role/b', asked))).toMatch(/already managed by another role of another mount/)
+  expect(await binds(slapd, dnOf('static-1'), await served('a'))).toBe(true)
+  await engine.request('delete', 'static-role/a')
+  expect(await told(other.write('static-role/b', role('static-1')))).toBe('done')
+  await other.unmount()
+  expect(await told(engine.write('static-role/a', role('static-1')))).toBe('done')
+})
