@@ -35,6 +35,8 @@ export interface ControllerConfig {
   readonly secretsDir: string | undefined
   /** Namespaces whose Secrets may be touched; empty: all. */
   readonly secretNamespaces: readonly string[]
+  /** Kinds to work on; empty: all. */
+  readonly controllers: readonly string[]
   readonly healthPort: number
   readonly logLevel: string
 }
@@ -102,6 +104,7 @@ export const CONTROLLER_FLAGS: FlagTable = {
   manifests: text('DIR', 'resources from a directory in place of a cluster'),
   secrets: text('DIR', 'Secrets as files, with --manifests'),
   'secret-namespaces': text('NAME,…', 'namespaces whose Secrets may be touched; empty: all', ''),
+  controllers: text('KIND,…', 'kinds to work on; empty: all', ''),
   'health-port': text('PORT', '/readyz and /livez; 0: none', '0'),
   'log-level': LOG_LEVEL,
 }
@@ -146,6 +149,7 @@ export function controllerConfig(args: readonly string[], env: Environment): Con
     manifestsDir,
     secretsDir,
     secretNamespaces: listOf(textOf(flags, 'secret-namespaces') ?? ''),
+    controllers: listOf(textOf(flags, 'controllers') ?? ''),
     healthPort: portOf(requireText(flags, 'health-port'), '--health-port'),
     logLevel: levelOf(flags),
   })

@@ -11,6 +11,8 @@ export interface As {
   readonly principal?: string
   /** `cr:<uid>`. */
   readonly owner?: string
+  /** Breaks the call off. */
+  readonly signal?: AbortSignal
 }
 
 /** What reconcilers use of the engine's client. Throws `AppError`. */

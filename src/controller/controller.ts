@@ -1,12 +1,14 @@
 import type { Client } from '../client/client.ts'
 import type { Followed } from '../client/events.ts'
+import { abortable } from '../lib/abortable.ts'
+import { backoffMs } from '../lib/backoff.ts'
 import type { Clock } from '../lib/clock.ts'
 import { messageOf } from '../lib/errors.ts'
 import type { Logger } from '../lib/log.ts'
 import type { Random } from '../lib/random.ts'
 import { AccessPolicy } from '../schema/access-policy.ts'
 import type { Condition } from '../schema/conditions.ts'
-import { KINDS } from '../schema/kinds.ts'
+import { findKind, KINDS } from '../schema/kinds.ts'
 import { LdapAuth } from '../schema/ldap-auth.ts'
 import { LdapEngine } from '../schema/ldap-engine.ts'
 import { LdapGroupMapping } from '../schema/ldap-group-mapping.ts'
@@ -40,11 +42,13 @@ export interface ControllerOptions {
   readonly random: Random
   readonly log: Logger
   readonly signal: AbortSignal
-  /** Kinds to work on; all when absent. */
+  /** Kinds to work on; all when absent. The others are known, for one object needs another, and left as they are. */
   readonly controllers?: readonly string[]
   /** Namespace of the Secrets that cluster-scoped kinds may name. */
   readonly centralNamespace?: string
   readonly workers?: number
+  /** How long work under way may go on after the stop. */
+  readonly graceMs?: number
 }
 
 const CENTRAL_NAMESPACE = 'keyturn-system'
@@ -52,8 +56,19 @@ const WORKERS = 16
 /** Of them: calls of roles that wait for one directory, and for all. The others are there for whatever else is to be done. */
 const PLACES = { perEngine: 8, total: 12 }
 
-/** Runs until `signal` aborts; resolves after the last reconcile has ended. Throws when the source cannot be started. */
+/**
+ * Runs until `signal` aborts, wherever it has got to by then; resolves after the last reconcile has ended or was broken off. Throws when the
+ * source cannot be started.
+ */
 export async function startController(options: ControllerOptions): Promise<void> {
+  try {
+    await run(options)
+  } catch (error) {
+    if (!options.signal.aborted) throw error
+  }
+}
+
+async function run(options: ControllerOptions): Promise<void> {
   const { source, sink, client, clock, random, log, signal, workers = WORKERS } = options
   const centralNamespace = options.centralNamespace ?? CENTRAL_NAMESPACE
   const kinds = KINDS.map(({ kind }) => kind).filter((kind) => options.controllers?.includes(kind) ?? true)
@@ -70,8 +85,8 @@ export async function startController(options: ControllerOptions): Promise<void>
   }
 
   // The feed's place is taken before anything is looked at, so that nothing happens unseen in between.
-  const after = await feedPosition(client, clock, log, signal)
-  const mac = await openMac({ source, sink, random, namespace: centralNamespace })
+  const after = await insist(() => feedPosition(client, signal))
+  const mac = await insist(() => openMac({ source, sink, random, namespace: centralNamespace }))
   const deps = {
     source,
     sink,
@@ -84,7 +99,9 @@ export async function startController(options: ControllerOptions): Promise<void>
     claims,
     slots: new DirectorySlots(PLACES, enqueue),
     isGone: (owner: string) => owner !== '' && !owners.has(owner),
-    isResolved: (engine: string, namespace: string) => resolved.get(engine)?.has(namespace) ?? false,
+    // Where engines are not worked on their tables are what they are.
+    isResolved: (engine: string, namespace: string) =>
+      !queues.has(LdapEngine.kind) || (resolved.get(engine)?.has(namespace) ?? false),
   }
   const reconcilers: Readonly<Record<string, Reconcile>> = {
     [AccessPolicy.kind]: reconcileWith(accessPolicyReconciler(deps), deps),
@@ -93,26 +110,51 @@ export async function startController(options: ControllerOptions): Promise<void>
     [LdapGroupMapping.kind]: reconcileWith(groupMappingReconciler(deps), deps),
     [LdapStaticRole.kind]: reconcileWith(staticRoleReconciler(deps), deps),
   }
-  const synced = source.start(kinds, onChange, signal)
+  const synced = source.start(
+    KINDS.map(({ kind }) => kind),
+    onChange,
+    signal,
+  )
   const running = [...queues].map(async ([kind, queue]) => {
     const reconcile = reconcilers[kind]
     if (!reconcile) throw new Error(`no reconciler for ${kind}`)
     await runController(
-      { name: kind, queue, synced, workers, reconcile: (key) => reconcile(refOf(kind, key)) },
+      {
+        name: kind,
+        queue,
+        synced,
+        workers,
+        reconcile: (key, late) => reconcile(refOf(kind, key), late),
+        ...(options.graceMs !== undefined && { graceMs: options.graceMs }),
+      },
       { clock, log },
       signal,
     )
   })
   await Promise.all([synced, ...running, followFeed(after)])
 
+  /** Tries until it succeeds: the engine or the API server may be away just now. Throws when the signal aborts. */
+  async function insist<T>(work: () => Promise<T>): Promise<T> {
+    for (let failures = 1, told = ''; ; failures++) {
+      try {
+        return await abortable(work(), signal)
+      } catch (error) {
+        signal.throwIfAborted()
+        const message = messageOf(error)
+        if (message !== told) log.warn({ error: message }, 'cannot begin yet')
+        told = message
+        await clock.sleep(backoffMs(failures, { firstMs: 250, limitMs: 5_000 }, random), signal)
+      }
+    }
+  }
+
   function onChange(ref: ResourceRef, why: 'user' | 'resync'): void {
-    const queue = queues.get(ref.kind)
-    if (queue) {
+    if (findKind(ref.kind)) {
       if (ref.kind === LdapStaticRole.kind) claims.note(ref)
       const object = source.get(ref)
       know(ref, object && `cr:${object.metadata.uid}`)
       if (!object) wakeLosers(ref.kind)
-      queue.add(keyOf(ref), why === 'user' ? 1 : 3)
+      queues.get(ref.kind)?.add(keyOf(ref), why === 'user' ? 1 : 3)
       if (why === 'user') wakeReferrers(ref)
       return
     }
@@ -201,21 +243,9 @@ export async function startController(options: ControllerOptions): Promise<void>
   }
 }
 
-async function feedPosition(client: Client, clock: Clock, log: Logger, signal: AbortSignal): Promise<number> {
-  let told = ''
-  for (;;) {
-    try {
-      const answer = await client.read('sys/events', {}, { signal })
-      return Number(answer?.data?.['last'] ?? 0)
-    } catch (error) {
-      if (signal.aborted) throw error
-      // The engine may start a moment later than we do.
-      const message = messageOf(error)
-      if (message !== told) log.warn({ error: message }, 'the engine does not answer yet')
-      told = message
-      await clock.sleep(500, signal)
-    }
-  }
+async function feedPosition(client: Client, signal: AbortSignal): Promise<number> {
+  const answer = await client.read('sys/events', {}, { signal })
+  return Number(answer?.data?.['last'] ?? 0)
 }
 
 function keyOf({ namespace, name }: ResourceRef): string {

@@ -106,6 +106,7 @@ describe('whether to write', () => {
     labels: request.labels,
     annotations: request.annotations,
     managedKeys: ['dn', 'password', 'username'],
+    owners: [resource.metadata.uid],
   }
   test.each([
     { title: 'never written', written: { secret: undefined, mac: undefined }, seen: undefined, want: 'write' },
@@ -115,6 +116,13 @@ describe('whether to write', () => {
     { title: 'gone', written, seen: undefined, want: 'correct' },
     { title: "somebody else's now", written, seen: { ...seen, uid: 's2' }, want: 'correct' },
     { title: 'a key is gone', written, seen: { ...seen, managedKeys: ['dn', 'username'] }, want: 'correct' },
+    { title: 'its owner is gone', written, seen: { ...seen, owners: [] }, want: 'correct' },
+    {
+      title: 'it has another owner too',
+      written,
+      seen: { ...seen, owners: ['x', ...(seen.owners ?? [])] },
+      want: 'keep',
+    },
     { title: 'a label is gone', written, seen: { ...seen, labels: {} }, want: 'correct' },
     { title: 'labels of others', written, seen: { ...seen, labels: { ...seen.labels, a: 'b' } }, want: 'keep' },
     {

@@ -151,6 +151,7 @@ export function decideOutput(
   if (!seen || seen.uid !== written.secret.uid) return 'correct'
   const keys = [...wanted.data.keys()]
   if (seen.managedKeys && !keys.every((key) => seen.managedKeys?.includes(key))) return 'correct'
+  if (wanted.ownerReference && seen.owners?.includes(wanted.ownerReference.uid) === false) return 'correct'
   const lacks = (has: Readonly<Record<string, string>>, wants: Readonly<Record<string, string>>) =>
     Object.entries(wants).some(([name, value]) => has[name] !== value)
   return lacks(seen.labels, wanted.labels) || lacks(seen.annotations, wanted.annotations) ? 'correct' : 'keep'

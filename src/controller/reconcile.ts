@@ -79,7 +79,7 @@ export interface Removal<Spec, Status> extends Omit<Context<Spec, Status>, 'spec
 }
 
 /** A reconciler as the queue's workers call it. */
-export type Reconcile = (ref: ResourceRef) => Promise<ReconcileResult | undefined>
+export type Reconcile = (ref: ResourceRef, signal: AbortSignal) => Promise<ReconcileResult | undefined>
 
 export function reconcileWith<S extends z.ZodObject, T extends z.ZodObject>(
   reconciler: Reconciler<S, T>,
@@ -88,14 +88,14 @@ export function reconcileWith<S extends z.ZodObject, T extends z.ZodObject>(
   const { source, sink, clock } = deps
   const { kind } = reconciler
 
-  return async (ref) => {
+  return async (ref, signal) => {
     const resource = source.get(ref)
     if (!resource) return undefined
     const parsed = kind.status.safeParse(resource.status ?? {})
     // A status that an older version wrote otherwise is made anew.
     const status = (parsed.success ? parsed.data : {}) as Partial<z.output<T>> & { conditions?: Condition[] }
     const reading = readSpec(kind, resource.spec)
-    const as = actingFor(resource)
+    const as = { ...actingFor(resource), signal }
     if (resource.metadata.deletionTimestamp) {
       const isForced = resource.metadata.annotations[FORCE_DELETE] === 'true'
       return erase({ resource, status, as, spec: 'spec' in reading ? reading.spec : undefined, isForced })

@@ -1,5 +1,6 @@
 import type { LdapStaticRoleSpec, LdapStaticRoleStatus } from '../schema/ldap-static-role.ts'
 import { numberOf, secretOf, textOf } from './access.ts'
+import { blockedUntil } from './blocked.ts'
 import type { Statement } from './conditions.ts'
 import type { Credential } from './output.ts'
 import type { Context, Outcome, ReconcilerDeps } from './reconcile.ts'
@@ -20,7 +21,6 @@ export interface RolePlace {
 
 /** An event may be lost with a crash at the wrong moment: look again this long after a rotation was due. */
 const AFTER_DUE_MS = 60_000
-const BLOCKED_MS = 300_000
 
 /** Statements are those about password and Secret; `Accepted` and `Synced` are the caller's. */
 export async function showRole(
@@ -67,7 +67,7 @@ export async function showRole(
       secret: output.secret,
       secretMAC: output.secretMAC,
     },
-    ...lookAgain(role.nextRotation, output.statement, deps.clock.now()),
+    ...lookAgain(role.nextRotation, output.statement, status.conditions, deps.clock.now()),
     ...(output.retry && { retry: output.retry }),
   }
 }
@@ -96,12 +96,13 @@ async function readCredential(
 function lookAgain(
   nextRotation: Date | undefined,
   output: Statement | undefined,
+  before: RoleContext['status']['conditions'],
   now: Date,
 ): Pick<Outcome, 'lookAgainAt'> {
   const isBlocked = output?.status === 'False' && output.reason !== 'PasswordNotYetKnown'
   const times = [
     ...(nextRotation ? [nextRotation.getTime() + AFTER_DUE_MS] : []),
-    ...(isBlocked ? [now.getTime() + BLOCKED_MS] : []),
+    ...(isBlocked ? [blockedUntil('SecretSynced', before, now).getTime()] : []),
   ]
   return times.length === 0 ? {} : { lookAgainAt: new Date(Math.min(...times)) }
 }

@@ -4,19 +4,20 @@ import { hostname } from 'node:os'
 import { type Client, createClient } from '../client/client.ts'
 import { httpTransport } from '../client/http.ts'
 import type { ControllerConfig } from '../config.ts'
-import { startController } from '../controller/controller.ts'
+import { type ControllerOptions, startController } from '../controller/controller.ts'
 import { inClusterEndpoint, type KubeEndpoint } from '../controller/runtime/endpoint.ts'
 import { KubeClient } from '../controller/runtime/kube-client.ts'
 import { kubeconfigEndpoint } from '../controller/runtime/kubeconfig.ts'
 import { LeaderLease } from '../controller/runtime/lease.ts'
 import { clusterPair } from '../controller/source/cluster-sink.ts'
 import { openStandalone } from '../controller/source/directory-source.ts'
+import { abortable } from '../lib/abortable.ts'
 import { systemClock } from '../lib/clock.ts'
-import { messageOf } from '../lib/errors.ts'
+import { invalid, messageOf } from '../lib/errors.ts'
 import type { Logger } from '../lib/log.ts'
 import { systemRandom } from '../lib/random.ts'
 import { Secret } from '../lib/secret.ts'
-import { KINDS } from '../schema/kinds.ts'
+import { findKind, KINDS } from '../schema/kinds.ts'
 
 /** `keyturn controller`: the operator beside a server, over a cluster or over a directory of manifests. It has no key and speaks no LDAP. */
 interface Deps {
@@ -31,16 +32,18 @@ const LEASE_NAME = 'keyturn-controller'
 export async function startControllerProcess(
   deps: Deps,
 ): Promise<AsyncDisposable & { readonly failed: Promise<unknown> }> {
-  const { config } = deps
+  const { config, log } = deps
+  const what = { ...kindsOf(config), centralNamespace: config.namespace }
   await using stack = new AsyncDisposableStack()
   const client = stack.use(engineClient(config))
+  const operate: Operate = (pair, signal) => startController({ ...pair, client, ...what, ...world, log, signal })
   const state = { isReady: () => false }
   if (config.healthPort > 0) stack.use(await serveHealth(config.healthPort, () => state.isReady()))
   // In an object: a promise returned from an async function would be waited for.
   const { running } =
     config.manifestsDir !== undefined && config.secretsDir !== undefined
-      ? await standalone(deps, client, config.manifestsDir, config.secretsDir, state)
-      : await inCluster(deps, client, stack, state)
+      ? await standalone(deps, operate, config.manifestsDir, config.secretsDir, state)
+      : await inCluster(deps, operate, stack, state)
   const { promise: failed, resolve: fail } = Promise.withResolvers<unknown>()
   const ended = running.catch(fail)
   stack.defer(() => ended)
@@ -49,24 +52,20 @@ export async function startControllerProcess(
 }
 
 type Ready = { isReady: () => boolean }
+/** Works on what the pair shows until the signal aborts. */
+type Operate = (pair: Pick<ControllerOptions, 'source' | 'sink'>, signal: AbortSignal) => Promise<void>
 
-async function standalone(
-  { log, signal, config }: Deps,
-  client: Client,
-  manifests: string,
-  secrets: string,
-  state: Ready,
-) {
-  const { source, sink } = await openStandalone({ manifests, secrets, ...world, log })
+async function standalone({ log, signal }: Deps, operate: Operate, manifests: string, secrets: string, state: Ready) {
+  const pair = await openStandalone({ manifests, secrets, ...world, log })
   state.isReady = () => true
-  const centralNamespace = config.namespace
-  return { running: startController({ source, sink, client, centralNamespace, ...world, log, signal }) }
+  return { running: operate(pair, signal) }
 }
 
-async function inCluster({ config, log, signal }: Deps, client: Client, stack: AsyncDisposableStack, state: Ready) {
+async function inCluster({ config, log, signal }: Deps, operate: Operate, stack: AsyncDisposableStack, state: Ready) {
   const endpoint = await endpointOf(config)
-  const kube = stack.use(new KubeClient(endpoint, world))
-  const instance = config.identity || `${hostname()}_${systemRandom.uuid()}`
+  // Work that was under way when the lead was lost must not overwrite what the next leader writes.
+  const kube = stack.use(new KubeClient(endpoint, { ...world, mayWrite: () => lease.isLeader() }))
+  const instance = config.identity || hostname()
   const lease = new LeaderLease(
     { namespace: config.namespace, name: LEASE_NAME, identity: instance },
     { client: kube, ...world, log },
@@ -78,28 +77,36 @@ async function inCluster({ config, log, signal }: Deps, client: Client, stack: A
     kind,
     namespaced: scope === 'Namespaced',
   }))
-  log.info({ server: endpoint.server, instance }, 'controller started; it campaigns for leadership')
-  const running = lease.run(async (leading) => {
-    const { source, sink } = clusterPair(
-      {
-        types,
-        centralNamespace: config.namespace,
-        ...(config.secretNamespaces.length > 0 && { secretNamespaces: config.secretNamespaces }),
-        managedLabel: 'keyturn.dev/managed',
-        secretManager: 'keyturn',
-        statusManager: 'keyturn-status',
-        finalizerManager: 'keyturn-finalizer',
-        ownerLabel: 'keyturn.dev/owner-uid',
-        reporter: { controller: 'keyturn.dev/controller', instance },
-        isLeader: () => lease.isLeader(),
-      },
-      { client: kube, ...world, log },
-    )
-    state.isReady = () => source.isReady()
-    const centralNamespace = config.namespace
-    await startController({ source, sink, client, centralNamespace, ...world, log, signal: leading })
-  }, signal)
-  return { running }
+  const pair = clusterPair(
+    {
+      types,
+      centralNamespace: config.namespace,
+      ...(config.secretNamespaces.length > 0 && { secretNamespaces: config.secretNamespaces }),
+      managedLabel: 'keyturn.dev/managed',
+      secretManager: 'keyturn',
+      statusManager: 'keyturn-status',
+      finalizerManager: 'keyturn-finalizer',
+      ownerLabel: 'keyturn.dev/owner-uid',
+      reporter: { controller: 'keyturn.dev/controller', instance },
+    },
+    { client: kube, ...world, log },
+  )
+  state.isReady = () => pair.source.isReady()
+  const campaign = async () => {
+    // Who knows nothing could do nothing with the lead. Whoever waits for it goes on knowing everything.
+    await abortable(pair.source.synced(), signal)
+    await lease.run((leading) => operate(pair, leading), signal)
+  }
+  log.info({ server: endpoint.server, instance }, 'controller started; it campaigns for leadership once all is known')
+  return { running: Promise.all([pair.source.run(signal), campaign()]).then(() => undefined) }
+}
+
+/** The kinds to work on; all where none are named. */
+function kindsOf({ controllers }: ControllerConfig): { controllers?: readonly string[] } {
+  const unknown = controllers.find((kind) => !findKind(kind))
+  if (unknown !== undefined)
+    throw invalid(`--controllers: there is no kind ${unknown}, but ${KINDS.map(({ kind }) => kind).join(', ')}`)
+  return controllers.length > 0 ? { controllers } : {}
 }
 
 function engineClient(config: ControllerConfig): Client {

@@ -115,9 +115,15 @@ describe.skipIf(!here)('the chart, rendered', () => {
       socket: server.socket,
       controllerTokenFile: server.controllerTokenFile,
       namespace: 'keyturn-system',
+      identity: '$(POD_NAME)_$(POD_UID)',
       healthPort: 8081,
       secretNamespaces: ['team-a', 'team-b'],
     })
+    const fields = controller.env.map(({ name, valueFrom }: Rendered) => [name, valueFrom.fieldRef.fieldPath])
+    expect(fields).toEqual([
+      ['POD_NAME', 'metadata.name'],
+      ['POD_UID', 'metadata.uid'],
+    ])
   })
 
   test('takes a certificate and a claim of its user', () => {
@@ -366,7 +372,7 @@ describe.skipIf(!here)('the chart, installed', () => {
       arg
         .replace('/run/keyturn/', `${engine.dataDir}/`)
         .replace('--health-port=8081', `--health-port=${healthPort}`)
-        .replace('$(POD_NAME)', name),
+        .replace('$(POD_NAME)_$(POD_UID)', `${name}_uid`),
     )
     const controller = stack.use(startProcess([...args, `--kubeconfig=${kubeconfig}`]))
     await until(30, `the controller to be ready: ${controller.output()}`, async () => {

@@ -12,7 +12,6 @@ import {
   bindSecret,
   CENTRAL,
   condition,
-  measured,
   type Operator,
   read,
   ready,
@@ -21,7 +20,6 @@ import {
   says,
   secretOf,
   startOperator,
-  watchSecrets,
 } from '../support/operator.ts'
 import { sharedCluster } from '../support/shared-cluster.ts'
 import { binds, slapdAvailable } from '../support/slapd.ts'
@@ -164,47 +162,6 @@ describe.skipIf(!cluster || !slapdAvailable())('the operator', () => {
     }
   })
 
-  test('apply to Secret, and rotation to Secret, in numbers', async () => {
-    const watch = await watchSecrets(cluster, namespace)
-    try {
-      const roles = Array.from({ length: 30 }, (_, at) => ({ name: `fast-${at}`, ...operator.account() }))
-      const applied: number[] = []
-      for (const { name, username, dn } of roles) {
-        const from = performance.now()
-        await applyRole(name, role(username))
-        const seen = await watch.next(name, from)
-        applied.push(seen.atMs - from)
-        expect(await binds(operator.slapd, dn, seen.password)).toBe(true)
-      }
-      const { p95 } = measured('apply -> Secret whose password binds', applied)
-      expect(p95).toBeLessThan(10_000)
-
-      const { body } = await operator.server.call('GET', 'sys/events?after=0&wait=0s')
-      const first = body.data.last as number
-      const written = new Map<string, number>()
-      for (const { name, dn } of roles) {
-        const from = performance.now()
-        expect(await rotate(name)).toBeLessThan(300)
-        const seen = await watch.next(
-          name,
-          from,
-          (object) => object.metadata.annotations['keyturn.dev/credential-version'] === '2',
-        )
-        written.set(`static-role/${namespace}/${name}`, seen.wallMs)
-        expect(await binds(operator.slapd, dn, seen.password)).toBe(true)
-      }
-      const committed = (await operator.server.call('GET', `sys/events?after=${first}&wait=0s`)).body.data.events
-      const lags = committed.flatMap(({ path: at, time }: { path: string; time: string }) => {
-        const seen = written.get(at)
-        return seen === undefined ? [] : [seen - Date.parse(time)]
-      })
-      expect(lags).toHaveLength(roles.length)
-      expect(measured('rotation committed -> Secret written', lags).p99).toBeLessThan(10_000)
-    } finally {
-      watch.stop()
-    }
-  })
-
   test('a rotation by period, by /v1 and by annotation: the same outcome, once each', async () => {
     const { dn } = await readyRole('turning', { rotationPeriod: '6s' })
     const passwords = new Set([(await secret('turning'))?.data['password']])
@@ -342,6 +299,12 @@ describe.skipIf(!cluster || !slapdAvailable())('the operator', () => {
       'the label to come back',
       async () => (await secret('sturdy'))?.metadata.labels['keyturn.dev/managed'] === 'true',
     )
+    await editSecret('sturdy', { metadata: { ownerReferences: null } })
+    await until(
+      5,
+      'the owner to come back',
+      async () => (await secret('sturdy'))?.metadata.ownerReferences?.length === 1,
+    )
     expect(await inEngine('sturdy')).toMatchObject({ credential_version: 1 })
     await until(10, 'an event of it', async () => (await countOf('sturdy', 'SecretDriftCorrected')) > 0)
   })
@@ -374,12 +337,6 @@ describe.skipIf(!cluster || !slapdAvailable())('the operator', () => {
     expect((await secret('taken'))?.metadata.resourceVersion).toBe(before?.metadata.resourceVersion)
     await until(10, 'an event of it', async () => (await countOf('taken', 'SecretNotOwned')) === 1)
     await cluster.request('DELETE', secretPath('taken'))
-    await cluster.request(
-      'PATCH',
-      at('ldapstaticroles', 'taken', namespace),
-      JSON.stringify({ metadata: { annotations: { 'keyturn.dev/reconcile-requested-at': '1' } } }),
-      { type: 'application/merge-patch+json' },
-    )
     await ready(cluster, 'ldapstaticroles', 'taken', namespace)
     expect(await binds(operator.slapd, account.dn, (await secret('taken'))?.data['password'] ?? '')).toBe(true)
   })
@@ -395,12 +352,6 @@ describe.skipIf(!cluster || !slapdAvailable())('the operator', () => {
       stringData: { a: 'b' },
     }
     await cluster.apply(JSON.stringify(foreign))
-    await cluster.request(
-      'PATCH',
-      at('ldapstaticroles', 'merged', namespace),
-      JSON.stringify({ metadata: { annotations: { 'keyturn.dev/reconcile-requested-at': '1' } } }),
-      { type: 'application/merge-patch+json' },
-    )
     await ready(cluster, 'ldapstaticroles', 'merged', namespace)
     const merged = await secret('theirs')
     expect(Object.keys(merged?.data ?? {}).sort()).toEqual(['a', 'dn', 'password', 'username'])
@@ -525,7 +476,7 @@ describe.skipIf(!cluster || !slapdAvailable())('the operator', () => {
       Buffer.from(one.data?.['password'] ?? '', 'base64').toString(),
     )
     const planted = [BIND_PASSWORD, 'svc-reader-secret', 'alice-secret', ...passwords].filter((one) => one.length > 8)
-    expect(planted.length).toBeGreaterThan(30)
+    expect(planted.length).toBeGreaterThan(10)
     const told = {
       objects: await kubectl('get', 'keyturn', '-A', '-o', 'json'),
       events: await kubectl('get', 'events.events.k8s.io', '-A', '-o', 'json'),
@@ -570,10 +521,11 @@ describe.skipIf(!cluster || !slapdAvailable())('the operator', () => {
     }
     const unused = granted.filter((one) => !used.has(one))
     console.log(`measured: rights granted ${granted.length}, not used in this file: ${unused.join(', ') || 'none'}`)
-    // Both need luck or time: a repeated event is counted on the first after a minute, and a namespace is asked for
-    // only where an object in it is seen before the watch has brought the namespace.
+    // All need luck or time: a repeated event is counted on the first after a minute, a namespace is asked for only where an
+    // object in it is seen before the watch has brought the namespace, and where the state comes with the watch a list is
+    // made for the comparison each half hour.
     const rare = ['* patch events.k8s.io/events', '* get /namespaces']
-    expect(unused.filter((one) => !rare.includes(one))).toEqual([])
+    expect(unused.filter((one) => !rare.includes(one) && one.split(' ')[1] !== 'list')).toEqual([])
     expect([...refused]).toEqual([])
   })
 })

@@ -17,8 +17,8 @@ const ref = { namespace: 'ns', name: 'a' }
 const one = { metadata: { name: 'a', namespace: 'ns', uid: 'u', resourceVersion: '1' } }
 const clients: KubeClient[] = []
 
-function clientOf(endpoint: KubeEndpoint, clock: Clock = fastClock(100)): KubeClient {
-  const client = new KubeClient(endpoint, { clock, random: systemRandom })
+function clientOf(endpoint: KubeEndpoint, clock: Clock = fastClock(100), mayWrite = () => true): KubeClient {
+  const client = new KubeClient(endpoint, { clock, random: systemRandom, mayWrite })
   clients.push(client)
   return client
 }
@@ -136,6 +136,39 @@ describe('calls', () => {
     await expect(answer).rejects.toMatchObject({ kind: 'unavailable', status: 0 })
     // 10 s on a clock that runs 100 times as fast.
     expect(performance.now() - started).toBeGreaterThanOrEqual(95)
+    expect(server.requests).toHaveLength(1)
+  })
+
+  test('that write are not sent once that is not allowed any more, however long they have waited', async () => {
+    const held: (() => void)[] = []
+    server.handle = (_, response) => held.push(() => reply(response, 200, one))
+    let may = true
+    const client = clientOf(endpoint, fastClock(1), () => may)
+    const apply = () => client.apply(CONFIG_MAPS, ref, { metadata: { name: 'a', uid: 'u' } }, { manager: 'm' })
+    const writes = Promise.allSettled(Array.from({ length: 30 }, apply))
+    await until(5, 'all connections to be busy', () => held.length === 8)
+    may = false
+    server.handle = (_, response) => reply(response, 200, one)
+    for (const answer of held) answer()
+    const refused = (await writes).filter(({ status }) => status === 'rejected')
+    expect(refused).toHaveLength(22)
+    expect(server.requests).toHaveLength(8)
+    for (const call of [apply(), client.delete(CONFIG_MAPS, ref, { uid: 'u' })])
+      await expect(call).rejects.toMatchObject({ kind: 'unavailable', reason: 'not-leading' })
+    // Reads go on, and so do the calls by which the lead is won back.
+    expect(await client.get(CONFIG_MAPS, ref)).toMatchObject(one)
+    await client.replace(CONFIG_MAPS, ref, one, { urgent: true })
+    expect(server.requests.slice(8).map(({ method }) => method)).toEqual(['GET', 'PUT'])
+  })
+
+  test('that write are not repeated once that is not allowed any more', async () => {
+    let may = true
+    server.handle = (_, response) => {
+      may = false
+      failure(response, 429, 'TooManyRequests')
+    }
+    const call = clientOf(endpoint, fastClock(100), () => may).create(CONFIG_MAPS, 'ns', one)
+    await expect(call).rejects.toMatchObject({ reason: 'not-leading' })
     expect(server.requests).toHaveLength(1)
   })
 

@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Informer } from '../../src/controller/runtime/informer.ts'
 import { KubeClient } from '../../src/controller/runtime/kube-client.ts'
 import { CONFIG_MAPS } from '../../src/controller/runtime/kube-object.ts'
@@ -26,6 +26,8 @@ let listed: { version: string; items: readonly Item[] }
 let watches: ((response: ServerResponse, request: SeenRequest) => void)[]
 let watched: SeenRequest[]
 let heard: string[]
+/** Whether the server can begin a watch with the state itself. */
+let streams: boolean
 
 type Item = readonly [name: string, version: string, uid?: string]
 
@@ -36,7 +38,9 @@ beforeEach(async () => {
   watches = []
   watched = []
   heard = []
+  streams = false
   server.handle = (request, response) => {
+    if (request.query.has('sendInitialEvents') && !streams) return failure(response, 422, 'Invalid')
     if (!request.query.has('watch')) {
       reply(response, 200, { metadata: { resourceVersion: listed.version }, items: listed.items.map(object) })
       return
@@ -69,6 +73,12 @@ const line = (type: string, ...item: Item) => `${JSON.stringify({ type, object: 
 const bookmark = (version: string) =>
   `${JSON.stringify({ type: 'BOOKMARK', object: { metadata: { resourceVersion: version } } })}\n`
 const watchesSeen = (count: number) => until(10, `${count} watches`, () => watched.length >= count)
+const stateEnd = (version: string) =>
+  `${JSON.stringify({
+    type: 'BOOKMARK',
+    object: { metadata: { resourceVersion: version, annotations: { 'k8s.io/initial-events-end': 'true' } } },
+  })}\n`
+const lists = () => server.requests.filter(({ query }) => !query.has('watch'))
 const versionOf = (watch: number) => watched[watch]?.query.get('resourceVersion')
 
 test('asks for bookmarks and a limited time, and names its namespace', async () => {
@@ -79,7 +89,7 @@ test('asks for bookmarks and a limited time, and names its namespace', async () 
   const seconds = Number(watched[0]?.query.get('timeoutSeconds'))
   expect(seconds).toBeGreaterThanOrEqual(300)
   expect(seconds).toBeLessThanOrEqual(600)
-  expect(server.requests[0]?.query.get('limit')).toBe('500')
+  expect(lists()[0]?.query.get('limit')).toBe('500')
 })
 
 test('a half-open connection is given up after 90 s without a byte, also when nothing ever came', async () => {
@@ -170,7 +180,7 @@ test.each([
   const plain = server.handle
   let expired = false
   server.handle = (request, response) => {
-    if (!request.query.has('watch') || expired) return plain(request, response)
+    if (!request.query.has('resourceVersion') || expired) return plain(request, response)
     expired = true
     listed = {
       version: '20',
@@ -210,7 +220,7 @@ test('never stops: errors, refusals, garbage and resets are all got over, with g
     (r) => failure(r, 503, 'ServiceUnavailable'),
   ]
   server.handle = (request, response) => {
-    const fault = request.query.has('watch') ? faults.shift() : undefined
+    const fault = request.query.has('resourceVersion') ? faults.shift() : undefined
     if (fault) fault(response)
     else plain(request, response)
   }
@@ -226,13 +236,36 @@ test('a server that ends every watch at once is not hammered', async () => {
   const clock = new TestClock()
   server.handle = ((plain) => (request, response) => {
     plain(request, response)
-    if (request.query.has('watch')) response.end()
+    if (request.query.has('resourceVersion')) response.end()
   })(server.handle)
   start(clock)
   await watchesSeen(1)
   for (let second = 0; second < 60; second++) await clock.advance(1_000)
   expect(watched.length).toBeGreaterThan(2)
   expect(watched.length).toBeLessThan(40)
+})
+
+test('after an outage an expired version costs no further wait, but a server that knows no other answer is not hammered', async () => {
+  const clock = new TestClock()
+  const informer = start(clock)
+  await watchesSeen(1)
+  const plain = server.handle
+  server.handle = (_, response) => failure(response, 503, 'ServiceUnavailable')
+  server.dropConnections()
+  for (let second = 0; second < 60; second++) await clock.advance(1_000)
+  let expiries = 0
+  server.handle = (request, response) => {
+    if (!request.query.has('resourceVersion')) return plain(request, response)
+    expiries += 1
+    failure(response, 410, 'Expired')
+  }
+  await until(20, 'the first expiry', async () => {
+    if (expiries === 0) await clock.advance(1_000)
+    return expiries > 0
+  })
+  await until(5, 'the new state', () => informer.relists === 2)
+  for (let second = 0; second < 60; second++) await clock.advance(1_000)
+  expect(expiries).toBeLessThan(15)
 })
 
 test('a listener that throws stops neither the informer nor the others', async () => {
@@ -254,7 +287,11 @@ test('the slow comparison finds, repairs and counts an event that was missed, an
     ],
   }
   const clock = new TestClock()
-  watches.push((response) => response.write(bookmark('30')))
+  let quiet: ServerResponse | undefined
+  watches.push((response) => {
+    quiet = response
+    response.write(bookmark('30'))
+  })
   const informer = start(clock)
   await watchesSeen(1)
   await until(5, 'the bookmark', () => informer.silentMs === 0 && informer.store.size === 2)
@@ -263,6 +300,8 @@ test('the slow comparison finds, repairs and counts an event that was missed, an
   const exact = () => server.requests.find((r) => r.query.get('resourceVersionMatch') === 'Exact')
   await until(20, 'the comparison', async () => {
     await clock.advance(60_000)
+    if (!exact()) quiet?.write(bookmark('30'))
+    await until(5, 'the bookmark', () => informer.silentMs === 0)
     return exact() && informer.missedEvents > 0
   })
   expect(exact()?.query.get('resourceVersion')).toBe('30')
@@ -296,4 +335,154 @@ test('a resource that is not installed is asked for each minute; one that is uni
     return informer.state === 'missing'
   })
   expect(heard).toEqual(['added a@5', 'deleted a@5'])
+})
+
+test.each([
+  { what: '403', refuse: (r: ServerResponse) => failure(r, 403, 'Forbidden') },
+  { what: '504', refuse: (r: ServerResponse) => failure(r, 504, 'Timeout') },
+  { what: 'garbage', refuse: (r: ServerResponse) => r.writeHead(200).end('<html>\n') },
+])('whose watches are all answered by $what is silent, whatever bytes come', async ({ refuse }) => {
+  const clock = new TestClock()
+  const informer = start(clock)
+  await watchesSeen(1)
+  const plain = server.handle
+  server.handle = (request, response) => {
+    if (request.query.has('watch')) refuse(response)
+    else plain(request, response)
+  }
+  await until(20, 'four minutes of silence', async () => {
+    await clock.advance(10_000)
+    return clock.monotonicMs() > 5 * 60_000
+  })
+  expect(informer.silentMs).toBeGreaterThan(180_000)
+  expect(informer.state).toBe('failing')
+})
+
+test('a server whose store was set back is listed anew, and its older state is the one that counts', async () => {
+  listed = {
+    version: '30',
+    items: [
+      ['kept', '5'],
+      ['changed', '25'],
+      ['made', '26'],
+    ],
+  }
+  const plain = server.handle
+  server.handle = (request, response) => {
+    if (request.query.get('resourceVersion') !== '30') return plain(request, response)
+    listed = {
+      version: '20',
+      items: [
+        ['kept', '5'],
+        ['changed', '15'],
+        ['deleted', '16'],
+      ],
+    }
+    const details = { causes: [{ reason: 'ResourceVersionTooLarge' }] }
+    reply(response, 504, { code: 504, reason: 'Timeout', message: 'Too large resource version', details })
+  }
+  const informer = start()
+  await until(10, 'the second list', () => versionOf(0) === '20')
+  expect(heard.slice(3)).toEqual(['deleted made@26', 'deleted changed@25', 'added changed@15', 'added deleted@16'])
+  expect(informer.state).toBe('synced')
+})
+
+test('a server that fell silent is compared with: where it goes on may be a version that it does not have any more', async () => {
+  listed = { version: '30', items: [['a', '25']] }
+  const clock = new TestClock()
+  start(clock)
+  await watchesSeen(1)
+  await until(5, 'the first object', () => heard.length === 1)
+  const plain = server.handle
+  server.handle = (request, response) => {
+    if (request.query.get('resourceVersionMatch') !== 'Exact') return plain(request, response)
+    listed = { version: '20', items: [['a', '15']] }
+    const details = { causes: [{ reason: 'ResourceVersionTooLarge' }] }
+    reply(response, 504, { code: 504, reason: 'Timeout', message: 'Too large resource version', details })
+  }
+  await until(10, 'the older state', async () => {
+    await clock.advance(10_000)
+    return heard.includes('added a@15')
+  })
+  expect(clock.monotonicMs()).toBeLessThan(10 * 60_000)
+  await watchesSeen(2)
+  expect(versionOf(1)).toBe('20')
+})
+
+describe('the state as the first events of a watch', () => {
+  beforeEach(() => {
+    streams = true
+  })
+
+  test('needs no list', async () => {
+    watches.push((response) => {
+      response.write(line('ADDED', 'a', '5') + line('ADDED', 'b', '6'))
+      response.write(stateEnd('10') + line('MODIFIED', 'a', '11'))
+    })
+    const informer = start()
+    await until(10, 'the change', () => heard.includes('updated a@11'))
+    expect(heard).toEqual(['added a@5', 'added b@6', 'updated a@11'])
+    expect(informer.state).toBe('synced')
+    const { query } = watched[0] ?? expect.unreachable('no watch')
+    expect(query.get('sendInitialEvents')).toBe('true')
+    expect(query.get('resourceVersionMatch')).toBe('NotOlderThan')
+    expect(query.get('allowWatchBookmarks')).toBe('true')
+    expect(query.has('resourceVersion')).toBe(false)
+    expect(lists()).toEqual([])
+  })
+
+  test('is told when it is whole', async () => {
+    watches.push((response) => response.write(line('ADDED', 'a', '5')))
+    watches.push((response) => response.write(line('ADDED', 'a', '5') + stateEnd('10')))
+    const informer = start()
+    await watchesSeen(1)
+    expect(informer.hasSynced).toBe(false)
+    expect(heard).toEqual([])
+    // Broken off in the middle, it begins anew.
+    server.dropConnections()
+    await until(10, 'the object', () => heard.length > 0)
+    expect(heard).toEqual(['added a@5'])
+    expect(lists()).toEqual([])
+  })
+
+  test('is where the next watch goes on, and comes anew after an expiry, told as differences', async () => {
+    watches.push((response) => {
+      response.end(line('ADDED', 'a', '5') + line('ADDED', 'b', '6') + stateEnd('10'))
+    })
+    watches.push((response) => {
+      response.end(`${JSON.stringify({ type: 'ERROR', object: { kind: 'Status', code: 410, reason: 'Expired' } })}\n`)
+    })
+    watches.push((response) => response.write(line('ADDED', 'b', '12') + stateEnd('20')))
+    start()
+    await until(10, 'the differences', () => heard.includes('updated b@12'))
+    expect(heard).toEqual(['added a@5', 'added b@6', 'deleted a@20', 'updated b@12'])
+    expect(versionOf(1)).toBe('10')
+    expect(watched[2]?.query.has('resourceVersion')).toBe(false)
+  })
+
+  test.each([
+    { what: 'refuses it', answer: (r: ServerResponse) => failure(r, 400, 'BadRequest') },
+    { what: 'knows no such thing', answer: (r: ServerResponse) => failure(r, 405, 'MethodNotAllowed') },
+    {
+      what: 'never comes to its end',
+      answer: (r: ServerResponse) => r.writeHead(200).write(line('ADDED', 'a', '5')),
+    },
+    { what: 'never answers', answer: () => undefined },
+  ])('is not asked for again where the server $what: lists are', async ({ answer }) => {
+    listed = { version: '10', items: [['a', '5']] }
+    const plain = server.handle
+    let asked = 0
+    server.handle = (request, response) => {
+      if (!request.query.has('sendInitialEvents')) return plain(request, response)
+      asked += 1
+      answer(response)
+    }
+    watches.push((response) => {
+      response.end(`${JSON.stringify({ type: 'ERROR', object: { kind: 'Status', code: 410, reason: 'Expired' } })}\n`)
+    })
+    start()
+    await until(20, 'the second list', () => lists().length === 2)
+    expect(asked).toBe(1)
+    expect(heard).toEqual(['added a@5'])
+  })
 })

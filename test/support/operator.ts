@@ -18,7 +18,7 @@ export interface Operator {
   /** The controller that the harness started; tests may kill it and start another. */
   controller: Controller
   /** Another process of the controller, with its own identity. */
-  startController(identity: string): Promise<Controller>
+  startController(identity: string, flags?: readonly string[]): Promise<Controller>
   /** An account that no other test of the file uses. */
   account(): Account
   namespace(labels?: Record<string, string>): Promise<string>
@@ -71,8 +71,8 @@ export async function startOperator(
     slapd,
     server,
     controller: undefined as unknown as Controller, // set below, before anybody sees this object
-    async startController(identity) {
-      const controller = await launch(operator, identity, logLevel)
+    async startController(identity, flags = []) {
+      const controller = await launch(operator, identity, [...flags, '--log-level', logLevel])
       controllers.add(controller)
       return controller
     },
@@ -303,13 +303,14 @@ export function measured(what: string, samples: readonly number[]): { p95: numbe
   return { p95, p99 }
 }
 
-async function launch({ cluster, server }: Operator, identity: string, logLevel: string): Promise<Controller> {
+async function launch({ cluster, server }: Operator, identity: string, more: readonly string[]): Promise<Controller> {
   let output = ''
   const flags = [
+    ...more,
     ...['--socket', server.socket, '--controller-token', path.join(server.dataDir, 'controller-token')],
     ...['--kubeconfig', cluster.kubeconfigs.operator, '--namespace', CENTRAL, '--identity', identity],
   ]
-  const command = [process.execPath, path.join(ROOT, 'src/main.ts'), 'controller', ...flags, '--log-level', logLevel]
+  const command = [process.execPath, path.join(ROOT, 'src/main.ts'), 'controller', ...flags]
   const child: ChildProcess = spawn('setpriv', ['--pdeathsig', 'KILL', '--', ...command], {
     stdio: ['ignore', 'pipe', 'pipe'],
   })

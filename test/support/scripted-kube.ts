@@ -19,6 +19,8 @@ export interface ScriptedKube extends AsyncDisposable {
   readonly requests: SeenRequest[]
   /** How many connections were opened so far. */
   readonly connections: () => number
+  /** Breaks every connection off. */
+  dropConnections(): void
   /** What happens to each request; replaced by the test. */
   handle: (request: SeenRequest, response: ServerResponse) => void
 }
@@ -55,10 +57,13 @@ export async function scriptedKube(
     port,
     requests: [],
     connections: () => opened,
+    dropConnections() {
+      for (const socket of sockets) socket.destroy()
+    },
     handle: (_, response) =>
       reply(response, 404, { kind: 'Status', code: 404, reason: 'NotFound', message: 'not scripted' }),
     async [Symbol.asyncDispose]() {
-      for (const socket of sockets) socket.destroy()
+      scripted.dropConnections()
       await new Promise((done) => server.close(done))
     },
   }

@@ -126,3 +126,19 @@ test('a stop waits for the work under way, and breaks it off after 20 s', async 
   await clock.advance(2)
   expect(ended).toBe(true)
 })
+
+test('a stop does not wait for ever for work that does not let itself be broken off', async () => {
+  const { clock, queue, stop, running, errors } = controllerWith(() => new Promise(() => undefined))
+  let ended = false
+  void running.then(() => {
+    ended = true
+  })
+  queue.add('ns/a')
+  await clock.advance(1)
+  stop.abort()
+  await clock.advance(20_000)
+  expect(ended).toBe(false)
+  await clock.advance(1_001)
+  expect(ended).toBe(true)
+  expect(errors).toEqual([])
+})

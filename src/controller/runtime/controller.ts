@@ -21,14 +21,17 @@ export interface ControllerOptions {
   /** Brings one object to what it should be; must be repeatable at any point. Throws to be tried again (`outcome.ts`). */
   readonly reconcile: (key: string, signal: AbortSignal) => Promise<ReconcileResult | undefined>
   readonly workers?: number
-  /** How long work under way may go on after the stop. */
+  /** How long work under way may go on after the stop, before its signal aborts. */
   readonly graceMs?: number
   readonly onOutcome?: (outcome: { readonly key: string; readonly ms: number; readonly error?: unknown }) => void
 }
 
+/** Work that heeds its signal has ended by then; who does not is not waited for. */
+const BREAK_OFF_MS = 1_000
+
 /**
- * Runs `workers` over the queue until `signal` aborts; resolves after the last reconcile has ended. Two workers never work on one
- * key. A reconcile that throws is logged once and tried again: 1 s later, doubling up to 5 min; after 5 min at once where the error
+ * Runs `workers` over the queue until `signal` aborts; resolves after the last reconcile has ended, at most `graceMs` and a second
+ * later. Two workers never work on one key. A reconcile that throws is logged once and tried again: 1 s later, doubling up to 5 min; after 5 min at once where the error
  * says that trying again does not help.
  */
 export async function runController(
@@ -45,13 +48,20 @@ export async function runController(
   await Promise.race([synced, stopped])
   const late = new AbortController()
   const ended = new AbortController()
+  const underWay = new Set<string>()
   const grace = stopped.then(async () => {
-    await clock.sleep(graceMs, ended.signal).catch(() => undefined)
-    late.abort(new Error('the controller is stopping'))
+    try {
+      await clock.sleep(graceMs, ended.signal)
+      late.abort(new Error('the controller is stopping'))
+      await clock.sleep(BREAK_OFF_MS, ended.signal)
+      log.warn({ controller: name, keys: [...underWay] }, 'stopping without waiting for what is under way')
+    } catch {
+      // All work has ended.
+    }
   })
-  await Promise.all(Array.from({ length: workers }, () => work()))
-  ended.abort()
-  await Promise.all([delays, grace])
+  const worked = Promise.all(Array.from({ length: workers }, () => work())).then(() => ended.abort())
+  await Promise.race([worked, grace])
+  await delays
 
   async function work(): Promise<void> {
     for (let key = await queue.take(signal); key !== undefined; key = await queue.take(signal)) {
@@ -61,6 +71,7 @@ export async function runController(
 
   async function once(key: string): Promise<void> {
     const startedMs = clock.monotonicMs()
+    underWay.add(key)
     try {
       const result = await options.reconcile(key, late.signal)
       queue.forget(key)
@@ -70,6 +81,7 @@ export async function runController(
       log.debug({ controller: name, key, ms }, 'reconciled')
       options.onOutcome?.({ key, ms })
     } catch (error) {
+      if (late.signal.aborted) return log.debug({ controller: name, key, error: messageOf(error) }, 'broken off')
       const { reason, retry } = outcomeOf(error)
       const waitMs = retry === 'backoff' ? queue.retry(key) : STALLED_MS
       if (retry === 'stalled') queue.addAfter(key, STALLED_MS, 3)
@@ -80,6 +92,7 @@ export async function runController(
       else log.error({ controller: name, key, err: error, waitMs }, 'reconcile failed unexpectedly')
       options.onOutcome?.({ key, ms, error })
     } finally {
+      underWay.delete(key)
       queue.done(key)
     }
   }

@@ -1,5 +1,5 @@
 import type { Clock } from '../../lib/clock.ts'
-import { messageOf } from '../../lib/errors.ts'
+import { AppError, messageOf, unavailable, unsupported } from '../../lib/errors.ts'
 import type { Logger } from '../../lib/log.ts'
 import type { Random } from '../../lib/random.ts'
 import type { KubeClient } from './kube-client.ts'
@@ -10,14 +10,15 @@ import { type Change, type Indexer, ObjectStore } from './store.ts'
 /**
  * Keeps the objects of one resource in memory and tells what changes.
  *
- *     LIST → WATCH ── ended politely, or broken, or silent for 90 s ──→ WATCH from the last version
- *       ↑        └─── version expired (410) ──→ LIST, told as differences, deletions too
+ *     STATE → WATCH ── ended politely, or broken, or silent for 90 s ──→ WATCH from the last version
+ *       ↑        └─── version expired (410), or unknown after a restore ──→ STATE, told as differences, deletions too
  *       └──── resource not installed (404): look again each minute; anything else: with back-off, for ever
  *
+ * The state comes as the first events of a watch, or page by page from a server that cannot tell it so.
  * Invariants: it never stops before its signal aborts; listeners hear every difference once and in order; a half-open
- * connection is noticed by its silence, since the server sends a bookmark each minute. Every 30 minutes the state is compared
- * with the server's at exactly our version: what differs then is an event that was missed, which is counted and repaired.
- * Listeners only enqueue keys; one that throws is logged.
+ * connection is noticed by its silence, since the server sends a bookmark each minute. Every 30 minutes, and after a silence,
+ * the state is compared with the server's at exactly our version: what differs then is an event that was missed, which is
+ * counted and repaired. Listeners only enqueue keys; one that throws is logged.
  */
 export interface InformerOptions {
   readonly type: ResourceType
@@ -41,6 +42,8 @@ export interface InformerDeps {
 export type InformerState = 'starting' | 'synced' | 'missing' | 'failing'
 
 const SILENCE_MS = 90_000
+/** A server that has not told the whole state by then is asked for pages instead. */
+const STATE_MS = 60_000
 const HEALTHY_MS = 60_000
 const MISSING_RETRY_MS = 60_000
 const RELIST_MS = 30 * 60_000
@@ -55,7 +58,12 @@ export class Informer {
   #state: InformerState = 'starting'
   /** Where the watch goes on; undefined: a list is needed first. */
   #version: string | undefined
+  /** Whether the server can begin a watch with the state; true until it proves otherwise. */
+  #streams = true
+  /** The last watch ended by an expired version, and nothing was heard since. */
+  #hasExpired = false
   #lastByteMs = 0
+  #heardMs = 0
   #relistAtMs = 0
   #failures = 0
   missedEvents = 0
@@ -82,9 +90,9 @@ export class Informer {
     return this.#synced.promise
   }
 
-  /** How long the server has been silent; grows without end when out of touch. */
+  /** How long ago the server said something that could be used: a refusal is as good as silence. Grows without end when out of touch. */
   get silentMs(): number {
-    return this.#deps.clock.monotonicMs() - this.#lastByteMs
+    return this.#now() - this.#heardMs
   }
 
   /** Must be called before `run`, so that no change is missed. */
@@ -98,10 +106,12 @@ export class Informer {
       const startedMs = this.#now()
       let waitMs = 0
       try {
-        if (this.#version === undefined || this.#now() >= this.#relistAtMs) await this.#list(signal)
+        const isListDue = this.#version === undefined ? !this.#streams : this.#now() >= this.#relistAtMs
+        if (isListDue) await this.#list(signal)
         await this.#watch(signal)
         // The server ends watches politely after minutes. One that ends at once, again and again, is as bad as broken.
-        waitMs = this.#now() - startedMs < 5_000 ? this.#backoff(startedMs) : 0
+        const isTooShort = this.#version !== undefined && this.#now() - startedMs < 5_000
+        waitMs = isTooShort ? this.#backoff(startedMs) : 0
       } catch (error) {
         if (signal.aborted) return
         waitMs = this.#failed(error, startedMs)
@@ -120,13 +130,18 @@ export class Informer {
     if (error instanceof KubeError && error.isExpired) {
       log.debug({ resource }, 'watch version expired, listing anew')
       this.#version = undefined
+      // Told by a server that is well again, so that it can be asked at once; but not by one of which that is the only answer.
+      if (!this.#hasExpired) {
+        this.#hasExpired = true
+        return 0
+      }
       return this.#backoff(startedMs)
     }
     if (error instanceof KubeError && error.status === 404) {
       if (this.#state !== 'missing') log.warn({ resource }, 'resource is not installed, looking again each minute')
       this.#version = undefined
       this.#state = 'missing'
-      this.#lastByteMs = this.#now()
+      this.#heardMs = this.#now()
       for (const [key, { metadata }] of [...this.store.entries()])
         this.#tell(this.store.remove(key, metadata.resourceVersion))
       this.#synced.resolve()
@@ -156,58 +171,53 @@ export class Informer {
         throw error
       await this.#listAt(signal, undefined)
     }
+  }
+
+  async #listAt(signal: AbortSignal, exactVersion: string | undefined): Promise<void> {
+    const { type, namespace, labelSelector, fieldSelector, metadataOnly = false } = this.#options
+    const found = new Map<string, KubeObject>()
+    let version = ''
+    const options = { signal, labelSelector, fieldSelector, metadataOnly, ...(exactVersion && { exactVersion }) }
+    for await (const page of this.#deps.client.pages(type, namespace, options)) {
+      this.#heardMs = this.#now()
+      version = page.resourceVersion
+      for (const item of page.items) found.set(keyOf(item.metadata), this.#kept(item))
+    }
+    const differences = this.store.replace(found, version)
+    if (exactVersion) {
+      this.missedEvents += differences.length
+      if (differences.length > 0)
+        this.#deps.log.error({ resource: type.plural, missed: differences.length }, 'events of a watch were missed')
+      for (const change of differences) this.#tell(change)
+    } else this.#hasState(differences, version)
+    this.#isCurrent()
+  }
+
+  #hasState(differences: readonly Change[], version: string): void {
+    this.relists += 1
+    this.#version = version
+    for (const change of differences) this.#tell(change)
+  }
+
+  #isCurrent(): void {
     this.#relistAtMs = this.#now() + RELIST_MS * (0.8 + this.#deps.random.integer(401) / 1000)
     this.#state = 'synced'
     this.#synced.resolve()
   }
 
-  async #listAt(signal: AbortSignal, exactVersion: string | undefined): Promise<void> {
-    const { type, namespace, labelSelector, fieldSelector, metadataOnly = false } = this.#options
-    const seen = new Set<string>()
-    const found: KubeObject[] = []
-    let version = ''
-    const options = { signal, labelSelector, fieldSelector, metadataOnly, ...(exactVersion && { exactVersion }) }
-    for await (const page of this.#deps.client.pages(type, namespace, options)) {
-      this.#lastByteMs = this.#now()
-      version = page.resourceVersion
-      for (const item of page.items) {
-        seen.add(keyOf(item.metadata))
-        // Lists leave out what every item has in common.
-        found.push(this.#kept(item))
-      }
-    }
-    const changes: (Change | undefined)[] = []
-    for (const key of [...this.store.keys()]) if (!seen.has(key)) changes.push(this.store.remove(key, version))
-    for (const object of found) {
-      const known = this.store.get(keyOf(object.metadata))
-      // Gone and made again under the same name while we looked away: two objects, two changes.
-      if (known && known.metadata.uid !== object.metadata.uid)
-        changes.push(this.store.remove(keyOf(known.metadata), version))
-      changes.push(this.store.put(object))
-    }
-    const differences = changes.filter((change) => change !== undefined)
-    if (exactVersion) {
-      this.missedEvents += differences.length
-      if (differences.length > 0)
-        this.#deps.log.error({ resource: type.plural, missed: differences.length }, 'events of a watch were missed')
-    } else {
-      this.relists += 1
-      this.#version = version
-    }
-    for (const change of differences) this.#tell(change)
-  }
-
+  /** From where the last one ended; where nothing is known yet, from the state itself. */
   async #watch(signal: AbortSignal): Promise<void> {
     const { client, clock, random } = this.#deps
     const { type, namespace, labelSelector, fieldSelector, metadataOnly = false } = this.#options
-    if (this.#version === undefined) return
+    const startedMs = this.#now()
+    let state = this.#version === undefined ? new Map<string, KubeObject>() : undefined
     const ended = new AbortController()
     const either = AbortSignal.any([signal, ended.signal])
     // Armed before the request: a server that never answers it is silent too.
     const silence = this.#endOnSilence(clock, ended)
     try {
       const events = client.watch(type, namespace, {
-        resourceVersion: this.#version,
+        ...(this.#version !== undefined && { resourceVersion: this.#version }),
         timeoutSeconds: 300 + random.integer(301),
         signal: either,
         labelSelector,
@@ -218,11 +228,28 @@ export class Informer {
         },
       })
       for await (const event of events) {
-        this.#state = 'synced'
-        if (event.type === 'BOOKMARK') this.#advance(event.resourceVersion)
-        else this.#received(event.type, event.object)
-        if (this.#now() >= this.#relistAtMs) return
+        this.#heardMs = this.#now()
+        if (!state) {
+          this.#state = 'synced'
+          this.#hasExpired = false
+          if (event.type === 'BOOKMARK') this.#advance(event.resourceVersion)
+          else this.#received(event.type, event.object)
+          if (this.#now() >= this.#relistAtMs) return
+        } else if (event.type !== 'BOOKMARK') {
+          const key = keyOf(event.object.metadata)
+          if (event.type === 'DELETED') state.delete(key)
+          else state.set(key, this.#kept(event.object))
+        } else if (event.endsState) {
+          this.#hasState(this.store.replace(state, event.resourceVersion), event.resourceVersion)
+          state = undefined
+          this.#isCurrent()
+        } else throw unsupported('the server begins a watch without its state')
       }
+      if (state) throw unavailable('the watch ended before the state was told')
+    } catch (error) {
+      if (!state || signal.aborted || !(isRefusal(error) || this.#now() - startedMs >= STATE_MS)) throw error
+      this.#deps.log.debug({ resource: type.plural, error: messageOf(error) }, 'no state by watching, listing instead')
+      this.#streams = false
     } finally {
       ended.abort(new Error('the watch is over'))
       await silence
@@ -236,6 +263,8 @@ export class Informer {
         await clock.sleep(leftMs, ended.signal)
         leftMs = SILENCE_MS - (this.#now() - Math.max(armedMs, this.#lastByteMs))
       }
+      // It may wait for a version that it will not have for long, after a restore: the state is compared before we go on.
+      this.#relistAtMs = this.#now()
       ended.abort(new Error(`no byte came for ${SILENCE_MS / 1000} s`))
     } catch {
       // The watch ended by itself.
@@ -277,6 +306,11 @@ export class Informer {
       }
     }
   }
+}
+
+/** The server said that it cannot, and will say so again. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof AppError && (error.kind === 'invalid' || error.kind === 'unsupported')
 }
 
 const LAST_APPLIED = 'kubectl.kubernetes.io/last-applied-configuration'

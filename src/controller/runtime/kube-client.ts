@@ -1,4 +1,5 @@
 import type { Clock } from '../../lib/clock.ts'
+import { AppError } from '../../lib/errors.ts'
 import type { Random } from '../../lib/random.ts'
 import type { KubeEndpoint } from './endpoint.ts'
 import { Gate } from './gate.ts'
@@ -19,7 +20,8 @@ import { readLines } from './lines.ts'
  * The Kubernetes door: a small client of the API server for a process that lives for months.
  *
  * Invariants: every call has a deadline; connections are reused; at most 16 calls are under way, Lease renewals apart from them;
- * only what may be repeated is repeated (a 409 never is); a namespaced collection is never read without saying which namespace.
+ * only what may be repeated is repeated (a 409 never is); a write of who may not write any more is not sent, however long it has
+ * waited or been repeated; a namespaced collection is never read without saying which namespace.
  * It leaves caching to `informer.ts`, what to do about an error to its callers, and knows no kind but by its path.
  */
 
@@ -39,7 +41,8 @@ export interface ListOptions extends CallOptions {
 }
 
 export interface WatchOptions extends Omit<ListOptions, 'exactVersion' | 'urgent'> {
-  readonly resourceVersion: string
+  /** Where to go on; absent: the state comes first, and a bookmark that ends it. */
+  readonly resourceVersion?: string
   readonly timeoutSeconds: number
   /** Called for every piece that arrives, even within a line. */
   readonly onBytes?: () => void
@@ -53,7 +56,7 @@ export interface ApplyOptions extends CallOptions {
 
 export type WatchEvent =
   | { readonly type: 'ADDED' | 'MODIFIED' | 'DELETED'; readonly object: KubeObject }
-  | { readonly type: 'BOOKMARK'; readonly resourceVersion: string }
+  | { readonly type: 'BOOKMARK'; readonly resourceVersion: string; readonly endsState: boolean }
 
 /** One page of a list; all pages of one list share a resource version. */
 export interface ListPage {
@@ -72,6 +75,7 @@ const LIST_TIMEOUT_MS = 60_000
 const PAGE_SIZE = 500
 const IN_FLIGHT = 16
 const TRIES = 4
+const STATE_END = 'k8s.io/initial-events-end'
 const METADATA = 'application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1'
 const METADATA_LIST = 'application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1'
 
@@ -86,6 +90,13 @@ interface Call extends CallOptions {
   readonly repeatable: boolean
 }
 
+export interface KubeClientDeps {
+  readonly clock: Clock
+  readonly random: Random
+  /** Asked in the moment in which a write goes out; `urgent` calls are not asked about. */
+  readonly mayWrite?: () => boolean
+}
+
 export class KubeClient {
   readonly #transport: KubeTransport
   readonly #clock: Clock
@@ -94,8 +105,8 @@ export class KubeClient {
   // One repetition is earned by ten calls, so that a server in trouble is not sent a multiple of the usual load.
   #repeatsLeft = 10
 
-  constructor(endpoint: KubeEndpoint, { clock, random }: { readonly clock: Clock; readonly random: Random }) {
-    this.#transport = new KubeTransport(endpoint, clock)
+  constructor(endpoint: KubeEndpoint, { clock, random, mayWrite = () => true }: KubeClientDeps) {
+    this.#transport = new KubeTransport(endpoint, { clock, mayWrite })
     this.#clock = clock
     this.#random = random
   }
@@ -213,13 +224,18 @@ export class KubeClient {
 
   /**
    * Events from `resourceVersion` on, until the server ends the watch (then the iterator ends) or it breaks (then it throws).
-   * An expired version throws a `KubeError` with `isExpired`, whichever way the server says it. Ends at once when `signal` aborts.
+   * A version from which the server cannot go on throws a `KubeError` with `isExpired`, whichever way the server says it. Ends at
+   * once when `signal` aborts.
    */
   async *watch(type: ResourceType, namespace: Namespaces, options: WatchOptions): AsyncGenerator<WatchEvent> {
     const query = selectors(options)
     query.set('watch', 'true')
     query.set('allowWatchBookmarks', 'true')
-    query.set('resourceVersion', options.resourceVersion)
+    if (options.resourceVersion !== undefined) query.set('resourceVersion', options.resourceVersion)
+    else {
+      query.set('sendInitialEvents', 'true')
+      query.set('resourceVersionMatch', 'NotOlderThan')
+    }
     query.set('timeoutSeconds', String(options.timeoutSeconds))
     const what = `watch ${type.plural}`
     const answer = await this.#send('watch', what, {
@@ -229,8 +245,8 @@ export class KubeClient {
       ...(options.signal && { signal: options.signal }),
       repeatable: false,
     })
-    options.onBytes?.()
     if (answer.statusCode !== 200) throw errorOfStatus(what, answer.statusCode, parse(await answer.body.text()))
+    options.onBytes?.()
     for await (const line of readLines(answer.body, options.onBytes)) yield eventOf(what, line)
   }
 
@@ -307,7 +323,7 @@ export class KubeClient {
         ...(call.signal && { signal: call.signal }),
       })
     } catch (error) {
-      if (error instanceof KubeError) throw error
+      if (error instanceof AppError) throw error
       throw new KubeError(what, { status: 0, text: 'the API server does not answer' }, error)
     }
   }
@@ -323,7 +339,10 @@ function eventOf(what: string, line: string): WatchEvent {
   const { type, object } = event
   if (type === 'ERROR') throw errorOfStatus(what, 500, object)
   if (!isObject(object)) throw new KubeError(what, { status: 0, text: 'an event of the watch holds no object' })
-  if (type === 'BOOKMARK') return { type, resourceVersion: object.metadata.resourceVersion ?? '' }
+  if (type === 'BOOKMARK') {
+    const { resourceVersion = '', annotations = {} } = object.metadata
+    return { type, resourceVersion, endsState: annotations[STATE_END] === 'true' }
+  }
   if (type === 'ADDED' || type === 'MODIFIED' || type === 'DELETED') return { type, object }
   throw new KubeError(what, { status: 0, text: 'an event of the watch has an unknown type' })
 }

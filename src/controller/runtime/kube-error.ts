@@ -25,9 +25,10 @@ export class KubeError extends AppError {
     this.causes = answer.causes ?? []
     this.retryAfterMs = answer.retryAfterMs
   }
-  /** The resource version is too old to go on from: list anew. */
+  /** The server cannot go on from that resource version: it has forgotten it, or, set back by a restore, never heard of it. List anew. */
   get isExpired(): boolean {
-    return this.status === 410 || this.statusReason === 'Expired' || this.statusReason === 'Gone'
+    const isForgotten = this.status === 410 || this.statusReason === 'Expired' || this.statusReason === 'Gone'
+    return isForgotten || this.causes.includes('ResourceVersionTooLarge')
   }
 }
 

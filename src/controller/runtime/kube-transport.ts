@@ -1,5 +1,6 @@
 import { Agent, type Dispatcher } from 'undici'
 import type { Clock } from '../../lib/clock.ts'
+import { unavailable } from '../../lib/errors.ts'
 import type { Secret } from '../../lib/secret.ts'
 import type { KubeCredentials, KubeEndpoint } from './endpoint.ts'
 import { KubeError } from './kube-error.ts'
@@ -19,7 +20,7 @@ export interface KubeRequest {
 interface Connected {
   readonly fingerprint: string
   readonly authorization: Secret | undefined
-  readonly agents: Readonly<Record<Lane, Agent>>
+  readonly agents: Readonly<Record<Lane, Dispatcher>>
 }
 
 // The files of a pod are read again this often, so that a new token or CA is used before the old one ends.
@@ -29,13 +30,18 @@ const RELOAD_MS = 10_000
 export class KubeTransport {
   readonly #endpoint: KubeEndpoint
   readonly #clock: Clock
+  readonly #fence: Dispatcher.DispatcherComposeInterceptor
   #connected: Connected | undefined
   #loadedAtMs = 0
   #loading: Promise<Connected> | undefined
 
-  constructor(endpoint: KubeEndpoint, clock: Clock) {
+  constructor(
+    endpoint: KubeEndpoint,
+    { clock, mayWrite }: { readonly clock: Clock; readonly mayWrite: () => boolean },
+  ) {
     this.#endpoint = endpoint
     this.#clock = clock
+    this.#fence = fenceOf(mayWrite)
   }
 
   /** One request; on 401 once more if other credentials are to be had by then. The body of the answer is the caller's to consume. */
@@ -94,14 +100,43 @@ export class KubeTransport {
       this.#connected = { ...before, authorization: credentials.authorization }
       return this.#connected
     }
-    this.#connected = { fingerprint, authorization: credentials.authorization, agents: agentsFor(credentials) }
+    this.#connected = {
+      fingerprint,
+      authorization: credentials.authorization,
+      agents: agentsFor(credentials, this.#fence),
+    }
     // Ends each connection after the requests on it; a watch goes on to its own end.
     for (const agent of Object.values(before?.agents ?? {})) void agent.close().catch(() => undefined)
     return this.#connected
   }
 }
 
-function agentsFor({ ca, cert, key, servername, insecure }: KubeCredentials): Record<Lane, Agent> {
+/**
+ * Lets nothing but reads go out while `mayWrite` says no. It is asked when a connection is there and the next thing is to send: a
+ * process that was frozen wakes up with requests that were allowed long ago and wait in line.
+ */
+function fenceOf(mayWrite: () => boolean): Dispatcher.DispatcherComposeInterceptor {
+  return (dispatch) => (options, handler) => {
+    if (options.method === 'GET') return dispatch(options, handler)
+    return dispatch(options, {
+      onRequestStart(controller, context) {
+        // Whatever is thrown here ends the request before its first byte.
+        if (!mayWrite()) throw unavailable('this process is not the leader any more', { reason: 'not-leading' })
+        handler.onRequestStart?.(controller, context)
+      },
+      onRequestUpgrade: (...args) => handler.onRequestUpgrade?.(...args),
+      onResponseStart: (...args) => handler.onResponseStart?.(...args),
+      onResponseData: (...args) => handler.onResponseData?.(...args),
+      onResponseEnd: (...args) => handler.onResponseEnd?.(...args),
+      onResponseError: (...args) => handler.onResponseError?.(...args),
+    })
+  }
+}
+
+function agentsFor(
+  { ca, cert, key, servername, insecure }: KubeCredentials,
+  fence: Dispatcher.DispatcherComposeInterceptor,
+): Record<Lane, Dispatcher> {
   const connect = {
     keepAlive: true,
     keepAliveInitialDelay: 20_000,
@@ -115,7 +150,7 @@ function agentsFor({ ca, cert, key, servername, insecure }: KubeCredentials): Re
   // Deadlines come with each request; undici's own would end a quiet watch.
   const common = { allowH2: false, pipelining: 1, headersTimeout: 0, bodyTimeout: 0, keepAliveTimeout: 30_000, connect }
   return {
-    calls: new Agent({ ...common, connections: 8 }),
+    calls: new Agent({ ...common, connections: 8 }).compose(fence),
     watch: new Agent(common),
     urgent: new Agent({ ...common, connections: 1 }),
   }

@@ -16,7 +16,7 @@ import { type KubeObject, LEASES } from './kube-object.ts'
 export interface LeaseOptions {
   readonly namespace: string
   readonly name: string
-  /** Unlike any other process's, also of the same pod's earlier container. */
+  /** Whose process this is, for people. What makes it unlike every other, also the same container's life before, is added here. */
   readonly identity: string
 }
 
@@ -37,6 +37,7 @@ const STANDBY_MS = 1_000
 export class LeaderLease {
   readonly #options: LeaseOptions
   readonly #deps: LeaseDeps
+  readonly #identity: string
   /** The Lease as last seen or written, and since when it has looked like that. */
   #seen: KubeObject | undefined
   #seenSinceMs = 0
@@ -46,6 +47,7 @@ export class LeaderLease {
   constructor(options: LeaseOptions, deps: LeaseDeps) {
     this.#options = options
     this.#deps = deps
+    this.#identity = `${options.identity}_${deps.random.bytes(4).toString('hex')}`
   }
 
   isLeader(): boolean {
@@ -99,7 +101,7 @@ export class LeaderLease {
       if (over.aborted) return
       if (!this.isLeader()) return
       await this.#try(over)
-      if (!this.isLeader() || specOf(this.#seen).holder !== this.#options.identity) {
+      if (!this.isLeader() || specOf(this.#seen).holder !== this.#identity) {
         this.#leaderUntilMs = Number.NEGATIVE_INFINITY
         return
       }
@@ -134,7 +136,7 @@ export class LeaderLease {
 
   async #acquire(signal: AbortSignal): Promise<boolean> {
     const { client, clock } = this.#deps
-    const { namespace, name, identity } = this.#options
+    const { namespace, name } = this.#options
     const call = { signal, urgent: true }
     // While we hold it nobody else writes it: our own last version is enough, and a 409 says otherwise.
     if (!this.isLeader()) {
@@ -147,7 +149,7 @@ export class LeaderLease {
       }
       this.#see(found)
       const { holder, durationMs } = specOf(found)
-      const free = !holder || holder === identity || clock.monotonicMs() - this.#seenSinceMs >= durationMs
+      const free = !holder || holder === this.#identity || clock.monotonicMs() - this.#seenSinceMs >= durationMs
       if (!free) return false
     }
     const sentMs = clock.monotonicMs()
@@ -159,7 +161,7 @@ export class LeaderLease {
       // Somebody wrote it. An answer of our own that got lost looks the same, so look who.
       const found = await client.get(LEASES, { namespace, name }, call)
       if (found) this.#see(found)
-      if (found && specOf(found).holder === identity && this.isLeader()) return true
+      if (found && specOf(found).holder === this.#identity && this.isLeader()) return true
       this.#leaderUntilMs = Number.NEGATIVE_INFINITY
       return false
     }
@@ -200,12 +202,11 @@ export class LeaderLease {
   }
 
   #record(before: KubeObject | undefined): Record<string, unknown> {
-    const { identity } = this.#options
     const { holder, acquireTime, transitions } = specOf(before)
     const now = microTime(this.#deps.clock.now())
-    const same = holder === identity
+    const same = holder === this.#identity
     return {
-      holderIdentity: identity,
+      holderIdentity: this.#identity,
       leaseDurationSeconds: DURATION_S,
       acquireTime: same && acquireTime ? acquireTime : now,
       renewTime: now,

@@ -74,6 +74,27 @@ export class ObjectStore {
     return { type: 'deleted', key, object: { ...old, metadata } }
   }
 
+  /**
+   * Becomes the state that the server had at `resourceVersion`, by key; returns the differences. What the server has counts, also where
+   * it is older than what was known: then the server was set back.
+   */
+  replace(state: ReadonlyMap<string, KubeObject>, resourceVersion: string): Change[] {
+    const changes: (Change | undefined)[] = []
+    const end = (key: string, { metadata: { resourceVersion: known } }: KubeObject) =>
+      changes.push(this.remove(key, compareVersions(known, resourceVersion) > 0 ? known : resourceVersion))
+    for (const [key, old] of [...this.#objects]) if (!state.has(key)) end(key, old)
+    for (const [key, object] of state) {
+      const old = this.#objects.get(key)
+      // Gone and made again under the same name while nobody looked: two objects, two changes. One that is older than what was known
+      // ends too: what was written since never happened.
+      const isAnother = old?.metadata.uid !== object.metadata.uid
+      const isOlder = compareVersions(object.metadata.resourceVersion, old?.metadata.resourceVersion) < 0
+      if (old && (isAnother || isOlder)) end(key, old)
+      changes.push(this.put(object))
+    }
+    return changes.filter((change) => change !== undefined)
+  }
+
   #index(key: string, old: KubeObject | undefined, object: KubeObject | undefined): void {
     for (const [name, indexer] of this.#indexers) {
       const index = this.#indexes.get(name)

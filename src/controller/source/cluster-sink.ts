@@ -1,4 +1,4 @@
-import { notFound, unavailable } from '../../lib/errors.ts'
+import { notFound } from '../../lib/errors.ts'
 import { EventRecorder, type Reporter } from '../runtime/events.ts'
 import { addFinalizer, removeFinalizer } from '../runtime/finalizer.ts'
 import { apiVersionOf, keyOf, type ResourceType } from '../runtime/kube-object.ts'
@@ -15,8 +15,6 @@ export interface ClusterOptions extends ClusterSourceOptions {
   /** The label of output Secrets that holds the uid of their resource. */
   readonly ownerLabel: string
   readonly reporter: Reporter
-  /** Asked right before each write; absent where there is only one process. */
-  readonly isLeader?: () => boolean
 }
 
 /** The cluster as a Source and a Sink that know of each other's writes. */
@@ -46,18 +44,17 @@ export class ClusterSink implements Sink {
   }
 
   async applySecret(request: SecretWriteRequest): Promise<SecretWriteResult> {
-    this.#fence()
     return this.#deps.writes.during<SecretWriteResult>(keyOf(request), async () => {
       const result = await this.#secrets.apply(request)
       if (result.result !== 'written') return { result, after: undefined }
-      const { labels, annotations } = request
-      const meta = { uid: result.uid, labels, annotations, managedKeys: [...request.data.keys()] }
+      const { labels, annotations, ownerReference } = request
+      const owners = ownerReference ? [ownerReference.uid] : []
+      const meta = { uid: result.uid, labels, annotations, managedKeys: [...request.data.keys()], owners }
       return { result, after: { resourceVersion: result.resourceVersion, meta } }
     })
   }
 
   async deleteSecret(ref: NamespacedName, uid: string, mode: 'Create' | 'Merge' = 'Create'): Promise<void> {
-    this.#fence()
     await this.#deps.writes.during(keyOf(ref), async () => {
       await this.#secrets.remove(ref, uid, mode)
       return { result: undefined, after: undefined }
@@ -70,7 +67,6 @@ export class ClusterSink implements Sink {
     const seen = this.#source.get({ kind: resource.kind, ...named(resource) })
     const before = seen?.metadata.uid === uid ? seen.status : resource.status
     if (sameJson(status, before ?? {})) return
-    this.#fence()
     const type = this.#typeOf(resource.kind)
     const done = await applyStatus(this.#deps.client, type, resource.metadata, status, this.#options.statusManager)
     if (done) this.#deps.writes.noteStatus(uid, done.resourceVersion, status)
@@ -78,13 +74,11 @@ export class ClusterSink implements Sink {
 
   async addFinalizer(resource: Resource, name: string): Promise<void> {
     if (resource.metadata.finalizers.includes(name)) return
-    this.#fence()
     const { client } = this.#deps
     await addFinalizer(client, this.#typeOf(resource.kind), resource.metadata, name, this.#options.finalizerManager)
   }
 
   async removeFinalizer(resource: Resource, name: string): Promise<void> {
-    this.#fence()
     await removeFinalizer(this.#deps.client, this.#typeOf(resource.kind), resource.metadata, name)
     this.#deps.writes.forgetStatus(resource.metadata.uid)
   }
@@ -98,11 +92,6 @@ export class ClusterSink implements Sink {
   /** Resolves when the events recorded so far are written. */
   settled(): Promise<void> {
     return this.#events.settled()
-  }
-
-  /** Work that was under way when the lead was lost must not overwrite what the next leader writes. */
-  #fence(): void {
-    if (this.#options.isLeader?.() === false) throw unavailable('this process is not the leader any more')
   }
 
   #typeOf(kind: string): ResourceType {

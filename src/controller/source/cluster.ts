@@ -1,3 +1,4 @@
+import { abortable } from '../../lib/abortable.ts'
 import type { Clock } from '../../lib/clock.ts'
 import type { Logger } from '../../lib/log.ts'
 import type { Random } from '../../lib/random.ts'
@@ -11,12 +12,13 @@ import {
   type KubeObject,
   keyOf,
   NAMESPACES,
+  type Namespaces,
   type ResourceType,
   SECRETS,
 } from '../runtime/kube-object.ts'
 import { managedKeysOf } from '../runtime/secret-writer.ts'
 import { sameJson } from '../runtime/status.ts'
-import type { Change } from '../runtime/store.ts'
+import { asksForWork, isObserved, metaOf, refOf, resourceOf } from './cluster-objects.ts'
 import type { OwnWrites } from './own-writes.ts'
 import type { KeyRef, NamespacedName, OutputSecretMeta, Resource, ResourceRef, Source } from './source.ts'
 
@@ -52,69 +54,68 @@ const READY_SILENCE_MS = 180_000
 /**
  * Resources from a cluster: one informer a kind (and namespace, where only some are watched), metadata alone of Secrets and
  * namespaces. A change of nothing but status is not reported: those are our own writes, and the slow resync looks at them.
+ * It follows the cluster from `run` on, also while nobody has asked to `start`: who waits for the lead knows everything already.
  */
 export class ClusterSource implements Source {
   readonly #options: ClusterSourceOptions
   readonly #deps: ClusterDeps
-  readonly #kinds = new Map<string, Informer[]>()
-  #secrets: Informer[] = []
-  #namespaces: Informer | undefined
-  #running: Promise<unknown> = Promise.resolve()
+  readonly #kinds: ReadonlyMap<string, readonly Informer[]>
+  readonly #secrets: readonly Informer[]
+  readonly #namespaces: Informer | undefined
+  readonly #central: readonly Informer[]
+  /** Who is told; nobody while nobody leads. */
+  #report: OnChange = () => undefined
 
   constructor(options: ClusterSourceOptions, deps: ClusterDeps) {
     this.#options = options
     this.#deps = deps
+    const spread = ({ namespaced }: ResourceType): readonly Namespaces[] =>
+      namespaced && options.namespaces ? options.namespaces : [allNamespaces]
+    this.#kinds = new Map(
+      options.types.map((type) => [type.kind, spread(type).map((namespace) => this.#objects(type, namespace))]),
+    )
+    const secretNamespaces = options.secretNamespaces ?? spread(SECRETS)
+    this.#secrets = secretNamespaces.map((namespace) => this.#outputSecrets(namespace))
+    this.#namespaces = options.namespaces ? undefined : this.#allNamespaces()
+    this.#central = [SECRETS, CONFIG_MAPS].map((type) => this.#inputs(type))
   }
 
-  /** For readiness and metrics. */
+  /**
+   * For readiness and metrics. Without those of the central namespace: it may be out of reach without anything else suffering, for its
+   * objects are read when needed.
+   */
   get informers(): readonly Informer[] {
     return [...[...this.#kinds.values()].flat(), ...this.#secrets, ...(this.#namespaces ? [this.#namespaces] : [])]
   }
 
   /** True while everything is known and the server has been heard in the last three minutes. */
   isReady(): boolean {
-    const { informers } = this
-    // None are there before the start: nothing is known then.
-    return informers.length > 0 && informers.every((i) => i.hasSynced && i.silentMs < READY_SILENCE_MS)
+    return this.informers.every((i) => i.hasSynced && i.silentMs < READY_SILENCE_MS)
   }
 
-  /** Resolves when, after the signal given to `start` has aborted, nothing runs any more. */
-  async stopped(): Promise<void> {
-    await this.#running
+  /** Resolves when everything is known; never, if the server never answers: race it with a signal. */
+  async synced(): Promise<void> {
+    await Promise.all(this.informers.map((informer) => informer.synced))
+  }
+
+  /** Follows the cluster until `signal` aborts; resolves when nothing runs any more. */
+  async run(signal: AbortSignal): Promise<void> {
+    await Promise.all([...this.informers, ...this.#central].map((informer) => informer.run(signal)))
   }
 
   async start(kinds: readonly string[], onChange: OnChange, signal: AbortSignal): Promise<void> {
-    for (const kind of kinds) {
-      const type = this.#options.types.find((known) => known.kind === kind)
-      if (!type) throw new Error(`kind ${kind} is unknown to the cluster source`)
-      const informers = this.#spread(type).map((namespace) => this.#informer({ type, namespace }))
-      for (const informer of informers) {
-        informer.onChange(({ type, object }) => {
-          if (type === 'deleted' && object.metadata.uid) this.#deps.writes.forgetStatus(object.metadata.uid)
-        })
-        reportKind(informer, onChange)
-      }
-      this.#kinds.set(kind, informers)
+    const unknown = kinds.find((kind) => !this.#kinds.has(kind))
+    if (unknown !== undefined) throw new Error(`kind ${unknown} is unknown to the cluster source`)
+    const report: OnChange = (ref, why) => {
+      if (!signal.aborted && (kinds.includes(ref.kind) || !this.#kinds.has(ref.kind))) onChange(ref, why)
     }
-    const secretNamespaces = this.#options.secretNamespaces ?? this.#spread(SECRETS)
-    this.#secrets = secretNamespaces.map((namespace) => this.#outputSecrets(namespace, onChange))
-    if (!this.#options.namespaces) {
-      this.#namespaces = this.#informer({ type: NAMESPACES, namespace: allNamespaces, metadataOnly: true })
-      this.#namespaces.onChange(({ type, object, old }) => {
-        const same = old && object.metadata.deletionTimestamp === old.metadata.deletionTimestamp
-        if (type === 'updated' && same && sameJson(object.metadata.labels, old.metadata.labels)) return
-        onChange({ kind: 'Namespace', name: object.metadata.name }, 'user')
-      })
-    }
-    const central = [SECRETS, CONFIG_MAPS].map((type) => this.#central(type, onChange))
-    const all = [...this.informers, ...central]
-    this.#running = Promise.all([...all.map((informer) => informer.run(signal)), this.#resync(onChange, signal)])
-    const aborted = new Promise<never>((_, reject) => {
-      if (signal.aborted) reject(signal.reason)
-      else signal.addEventListener('abort', () => reject(signal.reason), { once: true })
-    })
-    // The central namespace may be out of reach without anything else suffering: its objects are read when needed.
-    await Promise.race([Promise.all(this.informers.map((informer) => informer.synced)), aborted])
+    this.#report = report
+    await abortable(this.synced(), signal)
+    // What was done before we started is only looked at again; what was never done goes first.
+    for (const kind of kinds)
+      for (const object of this.#known(kind))
+        report(refOf(kind, object.metadata), isObserved(object) ? 'resync' : 'user')
+    void this.#resync(kinds, report, signal)
   }
 
   get(ref: ResourceRef): Resource | undefined {
@@ -127,7 +128,7 @@ export class ClusterSource implements Source {
   }
 
   list(kind: string, namespace?: string): readonly Resource[] {
-    const objects = (this.#kinds.get(kind) ?? []).flatMap((informer) => [...informer.store.values()])
+    const objects = this.#known(kind)
     const wanted = namespace === undefined ? objects : objects.filter((o) => o.metadata.namespace === namespace)
     return wanted.map((object) => this.#resource(kind, object))
   }
@@ -181,15 +182,37 @@ export class ClusterSource implements Source {
     return resourceOf(kind, own ? { ...object, status: own.status } : object)
   }
 
-  #spread(type: ResourceType): readonly (string | typeof allNamespaces)[] {
-    return type.namespaced && this.#options.namespaces ? this.#options.namespaces : [allNamespaces]
+  #known(kind: string): KubeObject[] {
+    return (this.#kinds.get(kind) ?? []).flatMap((informer) => [...informer.store.values()])
   }
 
   #informer(options: InformerOptions): Informer {
     return new Informer(options, this.#deps)
   }
 
-  #outputSecrets(namespace: string | typeof allNamespaces, onChange: OnChange): Informer {
+  #objects(type: ResourceType, namespace: Namespaces): Informer {
+    const informer = this.#informer({ type, namespace })
+    informer.onChange((change) => {
+      const { uid } = change.object.metadata
+      if (change.type === 'deleted' && uid) this.#deps.writes.forgetStatus(uid)
+      // What is there at the start is reported by it.
+      if (informer.state === 'starting' || (change.type === 'updated' && !asksForWork(change))) return
+      this.#report(refOf(type.kind, change.object.metadata), 'user')
+    })
+    return informer
+  }
+
+  #allNamespaces(): Informer {
+    const informer = this.#informer({ type: NAMESPACES, namespace: allNamespaces, metadataOnly: true })
+    informer.onChange(({ type, object, old }) => {
+      const same = old && object.metadata.deletionTimestamp === old.metadata.deletionTimestamp
+      if (type === 'updated' && same && sameJson(object.metadata.labels, old.metadata.labels)) return
+      this.#report({ kind: 'Namespace', name: object.metadata.name }, 'user')
+    })
+    return informer
+  }
+
+  #outputSecrets(namespace: Namespaces): Informer {
     const { managedLabel, secretManager } = this.#options
     const informer = this.#informer({
       type: SECRETS,
@@ -203,89 +226,35 @@ export class ClusterSource implements Source {
       const { namespace: where, name, resourceVersion } = object.metadata
       const ref = { kind: 'Secret', name, ...(where && { namespace: where }) }
       // At the start every resource is looked at anyway, and compares its Secret then.
-      if (type === 'deleted') void writes.ended(key, resourceVersion).then(() => onChange(ref, 'user'))
+      if (type === 'deleted') void writes.ended(key, resourceVersion).then(() => this.#report(ref, 'user'))
       else if (informer.state !== 'starting')
         void writes.isOurs(key, resourceVersion).then((ours) => {
-          if (!ours) onChange(ref, 'user')
+          if (!ours) this.#report(ref, 'user')
         })
     })
     return informer
   }
 
   /** Inputs of cluster-scoped kinds, such as the password of a directory's bind account. Metadata only, never a value. */
-  #central(type: ResourceType, onChange: OnChange): Informer {
+  #inputs(type: ResourceType): Informer {
     const informer = this.#informer({ type, namespace: this.#options.centralNamespace, metadataOnly: true })
     informer.onChange(({ object }) => {
       const { name, namespace, labels } = object.metadata
       // Outputs may live here too; those are followed on their own.
-      if (informer.state === 'starting' || labels?.[this.#options.managedLabel] === 'true') return
-      onChange({ kind: type.kind, name, ...(namespace && { namespace }) }, 'user')
+      if (labels?.[this.#options.managedLabel] === 'true') return
+      // Nobody waits until these are known, so that even the first ones may be news.
+      this.#report({ kind: type.kind, name, ...(namespace && { namespace }) }, 'user')
     })
     return informer
   }
 
-  async #resync(onChange: OnChange, signal: AbortSignal): Promise<void> {
+  async #resync(kinds: readonly string[], report: OnChange, signal: AbortSignal): Promise<void> {
     const { clock, random } = this.#deps
     while (!signal.aborted) {
       const ms = (this.#options.resyncMs ?? RESYNC_MS) * (0.9 + random.integer(201) / 1000)
       await clock.sleep(ms, signal).catch(() => undefined)
       if (signal.aborted) return
-      for (const kind of this.#kinds.keys())
-        for (const { metadata } of this.list(kind)) onChange(refOf(kind, metadata), 'resync')
+      for (const kind of kinds) for (const { metadata } of this.list(kind)) report(refOf(kind, metadata), 'resync')
     }
   }
-}
-
-function reportKind(informer: Informer, onChange: OnChange): void {
-  const { kind } = informer.type
-  informer.onChange((change: Change) => {
-    if (change.type === 'updated' && !asksForWork(change)) return
-    // What was done before we started is only looked at again; what was never done goes first.
-    const done = informer.state === 'starting' && isObserved(change.object)
-    onChange(refOf(kind, change.object.metadata), done ? 'resync' : 'user')
-  })
-}
-
-/** Everything but status: annotations too, since requests by annotation do not change the generation. */
-function asksForWork({ object, old }: Change): boolean {
-  const parts = ({ generation, uid, labels, annotations, finalizers, deletionTimestamp }: KubeObject['metadata']) => [
-    [generation, uid, labels ?? {}, annotations ?? {}],
-    [finalizers ?? [], deletionTimestamp],
-  ]
-  return !old || !sameJson(parts(object.metadata), parts(old.metadata))
-}
-
-function isObserved({ status, metadata }: KubeObject): boolean {
-  return isRecord(status) && status['observedGeneration'] === metadata.generation
-}
-
-function refOf(kind: string, { name, namespace }: { readonly name: string; readonly namespace?: string }): ResourceRef {
-  return { kind, name, ...(namespace && { namespace }) }
-}
-
-function resourceOf(kind: string, object: KubeObject): Resource {
-  const { name, namespace, uid = '', generation = 0, creationTimestamp, deletionTimestamp } = object.metadata
-  const { labels = {}, annotations = {}, finalizers = [] } = object.metadata
-  return {
-    kind,
-    metadata: {
-      name,
-      ...(namespace && { namespace }),
-      uid,
-      generation,
-      creationTimestamp: new Date(creationTimestamp ?? 0),
-      ...(deletionTimestamp && { deletionTimestamp: new Date(deletionTimestamp) }),
-      labels,
-      annotations,
-      finalizers,
-    },
-    spec: object['spec'],
-    ...(object['status'] !== undefined && { status: object['status'] }),
-  }
-}
-
-function metaOf(object: KubeObject): OutputSecretMeta {
-  const { uid = '', labels = {}, annotations = {} } = object.metadata
-  const keys = object['managedKeys']
-  return { uid, labels, annotations, managedKeys: Array.isArray(keys) ? keys.map(String) : undefined }
 }

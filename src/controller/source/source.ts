@@ -57,6 +57,8 @@ export interface OutputSecretMeta {
    * the keys that should be there to notice drift without reading a value. `undefined` where the sink cannot tell.
    */
   readonly managedKeys: readonly string[] | undefined
+  /** Uids of the objects with which it goes; absent where the sink knows no such thing. */
+  readonly owners?: readonly string[]
 }
 
 /** Where declared objects come from. All reads but the `read…` and `namespace…` ones answer from memory. */

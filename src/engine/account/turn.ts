@@ -1,3 +1,4 @@
+import { abortable } from '../../lib/abortable.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { AppError, notFound, unavailable } from '../../lib/errors.ts'
 import type { Logger } from '../../lib/log.ts'
@@ -158,12 +159,4 @@ export async function requireRecord(host: AccountHost): Promise<LoadedAccount> {
   const loaded = await host.load()
   if (!loaded) throw notFound('the role was deleted while its password was being turned')
   return loaded
-}
-
-function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason)
-    signal.addEventListener('abort', abort, { once: true })
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
-  })
 }
