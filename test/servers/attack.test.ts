@@ -1,5 +1,7 @@
+import { statSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import type { Socket } from 'node:net'
+import path from 'node:path'
 import { connect } from 'node:tls'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type Keyturn, startKeyturn } from '../support/keyturn.ts'
@@ -182,6 +184,36 @@ describe('bodies', () => {
         timeout: 10_000,
       },
     )
+  })
+})
+
+describe('bodies made to be laborious, from nobody', () => {
+  const megabytes = 30 * 1024 * 1024
+  const repeated = (piece: string) => piece.repeat(megabytes / piece.length)
+  test.each([
+    ['numbers', () => `{"a":[${repeated('1,')}1]}`],
+    ['objects', () => `{"a":[${repeated('{},')}1]}`],
+    ['names', () => `{${Array.from({ length: 2_000_000 }, (_, n) => `"${n.toString(36)}":1`).join(',')}}`],
+    ['as many names as there may be', () => `{${Array.from({ length: 49_000 }, (_, n) => `"n${n}":1`).join(',')}}`],
+    ['as many numbers as there may be', () => `{"password":[${'1,'.repeat(49_000)}1]}`],
+    ['a list in a text', () => `{"password":"${repeated('aaaa,')}"}`],
+    ['quotation marks', () => `{"password":"${repeated('\\"')}"}`],
+    ['brackets', () => repeated('[')],
+  ])('%s: nobody else waits, and the audit log stays small', async (_what, make) => {
+    const log = path.join(keyturn.dataDir, 'audit.log')
+    const body = make()
+    const sizeBefore = statSync(log).size
+    let over = false
+    const laborious = keyturn.call('POST', 'auth/ldap/login/x', body, { token: null }).finally(() => (over = true))
+    let worstMs = 0
+    while (!over) {
+      const startMs = performance.now()
+      expect((await keyturn.call('GET', 'sys/health', undefined, { token: null })).status).toBe(200)
+      worstMs = Math.max(worstMs, performance.now() - startMs)
+    }
+    expect((await laborious).status).toBe(400)
+    expect(worstMs).toBeLessThan(1_000)
+    expect(statSync(log).size - sizeBefore).toBeLessThan(10_000)
   })
 })
 
