@@ -375,6 +375,8 @@ const system: readonly HttpRefusal[] = [
       [{ policy: 'path "x" {}' }, 'no capabilities'],
       [{ policy: 'path "a*b" { capabilities = ["read"] }' }, '"*"'],
       [{ policy: 'path "{{identity.entity.id}}" { capabilities = ["read"] }' }, 'templates'],
+      [{ policy: 'path "x" { capabilities = ["read"] min_wrapping_ttl = "1m" }' }, 'min_wrapping_ttl'],
+      [{ policy: 'path "x" { capabilities = ["read"] max_wrapping_ttl = "1m" }' }, 'max_wrapping_ttl'],
       [{ policy: '{"path": 1}' }, 'path'],
       [{ policy: Buffer.from('path "x"').toString('base64') }, 'line 1'],
       [{ policy: `# ${'x'.repeat(1_000_001)}` }, 'policy'],
