@@ -82,9 +82,14 @@ const NOBODY: Caller = {
   isController: false,
 }
 
+function isOpen(request: EngineRequest, place: Place | undefined): boolean {
+  const route = place?.match?.route
+  return route?.unauthenticated === true || (route?.anonymous === 'allowed' && !request.token)
+}
+
 /** Who asks. Throws `denied` unless the route needs no token or the request carries one that lives and may be used from here. */
 async function identify(deps: HandleDeps, request: EngineRequest, place: Place | undefined): Promise<Identified> {
-  if (place?.match?.route.unauthenticated) return { caller: NOBODY }
+  if (isOpen(request, place)) return { caller: NOBODY }
   const found = request.token && (await deps.tokens.lookup(request.token))
   if (!found) throw denied()
   const { record } = found
@@ -148,7 +153,7 @@ async function authorize(
   call: Call<Record<string, unknown>> | undefined,
 ): Promise<void> {
   const route = place?.match?.route
-  if (route?.unauthenticated) return
+  if (isOpen(request, place)) return
   const exists = route?.exists
   const alias = canonicalPath(place)
   const { allowed } = await deps.policies.decide(caller.policies, {

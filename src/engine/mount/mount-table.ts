@@ -21,6 +21,9 @@ const mountCodec = z.object({
   defaultLeaseTtlMs: z.number(),
   maxLeaseTtlMs: z.number(),
   lockout: z.object({ threshold: z.int(), durationMs: z.number(), counterResetMs: z.number(), disabled: z.boolean() }),
+  listingVisibility: z.enum(['', 'hidden', 'unauth']).exactOptional(),
+  tokenType: z.enum(['service', 'default-service']).exactOptional(),
+  isDefault: z.boolean().exactOptional(),
   owner: z.string().exactOptional(),
 })
 const tableKind = recordKind('core/', z.object({ mounts: z.array(mountCodec) }))
@@ -29,7 +32,7 @@ const KEY = 'mounts'
 type Table = { readonly version: number; readonly mounts: readonly Mount[] }
 
 /** Failed logins before an account is locked, and for how long (CONTRACT 3.6). */
-const DEFAULT_LOCKOUT = { threshold: 5, durationMs: 900_000, counterResetMs: 900_000, disabled: false }
+export const DEFAULT_LOCKOUT = { threshold: 5, durationMs: 900_000, counterResetMs: 900_000, disabled: false }
 const PROTECTED = ['sys/', 'identity/', 'cubbyhole/', 'auth/', 'token/']
 
 export interface NewMount {
@@ -41,11 +44,16 @@ export interface NewMount {
   readonly defaultLeaseTtlMs?: number
   readonly maxLeaseTtlMs?: number
   readonly lockout?: Partial<Mount['lockout']>
+  readonly listingVisibility?: Mount['listingVisibility']
+  readonly tokenType?: Mount['tokenType']
   readonly owner?: string
 }
 
 export type MountSettings = Partial<
-  Pick<Mount, 'description' | 'defaultLeaseTtlMs' | 'maxLeaseTtlMs' | 'lockout' | 'owner'>
+  Pick<
+    Mount,
+    'description' | 'defaultLeaseTtlMs' | 'maxLeaseTtlMs' | 'lockout' | 'listingVisibility' | 'tokenType' | 'owner'
+  >
 >
 
 export class MountTable {
@@ -72,7 +80,7 @@ export class MountTable {
         accessor: this.#accessor('system', 'system'),
       },
     ]
-    const mounts = [...fixed, ...defaults.map((mount) => this.#entry(mount))]
+    const mounts = [...fixed, ...defaults.map((mount) => ({ ...this.#entry(mount), isDefault: true }))]
     await this.#store.commit([put(tableKind, KEY, { mounts }, { expected: 0 })])
   }
 
@@ -199,6 +207,8 @@ export class MountTable {
       defaultLeaseTtlMs: mount.defaultLeaseTtlMs ?? 0,
       maxLeaseTtlMs: mount.maxLeaseTtlMs ?? 0,
       lockout: { ...DEFAULT_LOCKOUT, ...mount.lockout },
+      ...(mount.listingVisibility !== undefined && { listingVisibility: mount.listingVisibility }),
+      ...(mount.tokenType !== undefined && { tokenType: mount.tokenType }),
       ...(mount.owner !== undefined && { owner: mount.owner }),
     }
   }

@@ -4,6 +4,7 @@ import type { MountTable } from '../mount/mount-table.ts'
 import type { Store } from '../storage/store.ts'
 import { eventRoutes } from './events.ts'
 import { healthRoutes } from './health.ts'
+import { interfaceRoutes } from './interface.ts'
 import { mountRoutes } from './mounts.ts'
 import { snapshotRoutes } from './snapshot.ts'
 import { tenancyRoutes } from './tenancy.ts'
@@ -26,6 +27,7 @@ export function createSystemBackend(deps: {
       ...snapshotRoutes(deps),
       ...tenancyRoutes(deps),
       ...deps.also,
+      ...interfaceRoutes(deps.mounts),
       ...mountRoutes(deps.mounts),
     ],
   }

@@ -20,6 +20,7 @@ export function createLdapAuthBackend(deps: LdapAuthDeps): Backend {
     routes: [...configRoutes(deps), ...groupRoutes(deps), ...userRoutes(deps), ...loginRoutes({ ...deps, lockout })],
     workers: [lockoutSweeper(deps)],
     renewLogin: (mount, renewal, signal) => renewLdapLogin(deps, mount, renewal, signal),
+    isConfigured: async ({ id }) => (await deps.store.read(configKind, id)) !== undefined,
     unmount: (mount) => forget(deps.store, mount),
   }
 }

@@ -107,6 +107,7 @@ export function createLdapSecretsBackend(deps: {
       rotateRoleRoute({ store, random, turner, wake }),
     ],
     workers: [worker, restoredWorker],
+    isConfigured: async ({ id }) => (await store.read(configKind, id)) !== undefined,
     async unmount({ id }) {
       const config = await store.read(configKind, id)
       await store.commit([remove(configKind, id, { expected: 'any' }), forgetTenancy(id)])
