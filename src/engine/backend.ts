@@ -17,7 +17,7 @@ export interface Backend {
   renewLogin?(mount: Mount, renewal: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Login>
   /** Whether somebody has configured a mount of this type. */
   isConfigured?(mount: Mount): Promise<boolean>
-  /** Called when a mount of this type is removed, before its record goes: forget all it owns. */
+  /** Called when a mount of this type is removed and nobody finds it any more, more than once: forget all it owns. */
   unmount?(mount: Mount, signal: AbortSignal): Promise<void>
 }
 

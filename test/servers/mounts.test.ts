@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { openDriver } from '../../src/engine/storage/open.ts'
 import { type CallOptions, type Keyturn, startKeyturn } from '../support/keyturn.ts'
 
 // What stands where: settings of mounts, the mounts of the first start, who may see and change them.
@@ -116,5 +117,67 @@ describe('who asks what is there', () => {
   test('the server is initialised', async () => {
     expect((await ask(200, 'GET', 'sys/init', undefined, NOBODY)).body).toEqual({ initialized: true })
     expect((await ask(400, 'PUT', 'sys/init', { secret_shares: 1 }, NOBODY)).text).toContain('already initialized')
+  })
+})
+
+describe('removing a mount', () => {
+  const config = { url: 'ldap://127.0.0.1:1', binddn: 'cn=x', bindpass: 'y', userdn: 'dc=x' }
+  const role = (name: string) => ({
+    username: name,
+    dn: `cn=${name},dc=x`,
+    rotation_period: '24h',
+    skip_import_rotation: true,
+  })
+
+  /** A mount with a few hundred roles; its id. */
+  async function bigMount(name: string): Promise<string> {
+    await done('POST', `sys/mounts/${name}`, { type: 'ldap' })
+    await done('POST', `${name}/config`, config)
+    for (let at = 0; at < 400; at += 20)
+      await Promise.all(
+        Array.from({ length: 20 }, (_, n) => done('POST', `${name}/static-role/r${at + n}`, role(`${name}-${at + n}`))),
+      )
+    return (await ask(200, 'GET', `sys/mounts/${name}`)).body.data.uuid
+  }
+
+  /** The keys of the records that name a mount, of a store that is not running. */
+  async function keysOf(id: string): Promise<string[]> {
+    await using driver = openDriver(keyturn.dataDir)
+    return (await driver.list('', { limit: 100_000 })).map(({ key }) => key).filter((key) => key.includes(id))
+  }
+
+  test('while it is written to, ends with nobody finding it', async () => {
+    await bigMount('raced')
+    let over = false
+    const write = async (lane: number) => {
+      for (let n = 0; !over; n++) {
+        await keyturn.call('POST', 'raced/config', config)
+        await keyturn.call('POST', `raced/static-role/late-${lane}-${n}`, role(`late-${lane}-${n}`))
+      }
+    }
+    const writers = [1, 2, 3, 4].map(write)
+    await done('DELETE', 'sys/mounts/raced')
+    const after = await keyturn.call('POST', 'raced/config', config)
+    over = true
+    await Promise.all(writers)
+    expect(after.status).toBe(404)
+    await done('POST', 'sys/mounts/raced', { type: 'ldap' })
+    expect((await keyturn.call('GET', 'raced/config')).status).toBe(404)
+    expect((await keyturn.call('LIST', 'raced/static-role')).status).toBe(404)
+  })
+
+  test('is completed by the next start when the server is killed in between', async () => {
+    const id = await bigMount('killed')
+    const gone = keyturn.call('DELETE', 'sys/mounts/killed').catch(() => undefined)
+    await expect
+      .poll(async () => (await keyturn.call('GET', 'sys/mounts')).body.data['killed/'], { interval: 1 })
+      .toBeUndefined()
+    await keyturn.end('SIGKILL')
+    await gone
+    await keyturn.again()
+    expect((await keyturn.call('GET', 'killed/config')).status).toBe(404)
+    await keyturn.end()
+    expect(await keysOf(id)).toEqual([])
+    await keyturn.again()
   })
 })

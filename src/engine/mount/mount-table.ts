@@ -4,7 +4,7 @@ import { type Random, randomText } from '../../lib/random.ts'
 import type { Backend, Mount } from '../backend.ts'
 import { findRoute, type Place } from '../router.ts'
 import { retryConflicts } from '../storage/retry.ts'
-import { type Change, publish, put, recordKind, type Store, type Stored } from '../storage/store.ts'
+import { type Change, instantCodec, publish, put, recordKind, type Store } from '../storage/store.ts'
 
 /**
  * Which backend stands where. The whole table is one small record, read at every request (by version: it is decoded only when it
@@ -26,10 +26,25 @@ const mountCodec = z.object({
   isDefault: z.boolean().exactOptional(),
   owner: z.string().exactOptional(),
 })
-const tableKind = recordKind('core/', z.object({ mounts: z.array(mountCodec) }))
+const tableKind = recordKind(
+  'core/',
+  z.object({
+    mounts: z.array(mountCodec),
+    removing: z.array(z.object({ mount: mountCodec, since: instantCodec })).exactOptional(),
+  }),
+)
 const KEY = 'mounts'
 
-type Table = { readonly version: number; readonly mounts: readonly Mount[] }
+interface Table {
+  readonly mounts: readonly Mount[]
+  readonly removing: readonly RetiredMount[]
+}
+
+/** A mount that nobody finds any more. */
+export interface RetiredMount {
+  readonly mount: Mount
+  readonly since: Date
+}
 
 /** Failed logins before an account is locked, and for how long (CONTRACT 3.6). */
 export const DEFAULT_LOCKOUT = { threshold: 5, durationMs: 900_000, counterResetMs: 900_000, disabled: false }
@@ -61,7 +76,7 @@ export class MountTable {
   readonly #random: Random
   /** By class and type: `secret/ldap`. */
   readonly #backends: ReadonlyMap<string, Backend>
-  #known: Table | undefined
+  #known: (Table & { readonly version: number }) | undefined
 
   constructor(store: Store, backends: ReadonlyMap<string, Backend>, random: Random) {
     this.#store = store
@@ -132,67 +147,71 @@ export class MountTable {
       throw invalid(`path: mounts below ${mount.path} are not allowed`)
     requireOrderedTtls(mount.defaultLeaseTtlMs ?? 0, mount.maxLeaseTtlMs ?? 0)
     const entry = this.#entry(mount)
-    await this.#change(
-      (mounts) => {
-        const taken = mounts.find((m) => m.path.startsWith(mount.path) || mount.path.startsWith(m.path))
-        if (taken) throw invalid(`path is already in use at ${taken.path}`)
-        return [...mounts, entry]
-      },
-      [publish({ type: 'mount-create', mount: mount.path, path: '' })],
-    )
+    await this.#change(({ mounts }) => {
+      const taken = mounts.find((m) => m.path.startsWith(mount.path) || mount.path.startsWith(m.path))
+      if (taken) throw invalid(`path is already in use at ${taken.path}`)
+      return { mounts: [...mounts, entry], also: [publish({ type: 'mount-create', mount: mount.path, path: '' })] }
+    })
     return entry
   }
 
   async tune(id: string, settings: MountSettings): Promise<void> {
-    await this.#change(
-      (mounts) =>
-        mounts.map((mount) => {
-          if (mount.id !== id) return mount
-          const tuned = { ...mount, ...settings }
-          requireOrderedTtls(tuned.defaultLeaseTtlMs, tuned.maxLeaseTtlMs)
-          return tuned
-        }),
-      [],
-    )
+    await this.#edit(id, (mount) => {
+      const tuned = { ...mount, ...settings }
+      requireOrderedTtls(tuned.defaultLeaseTtlMs, tuned.maxLeaseTtlMs)
+      return tuned
+    })
   }
 
   /** Leaves a mount to everybody: no resource owns it any more. */
   async disown(id: string): Promise<void> {
-    await this.#change(
-      (mounts) =>
-        mounts.map((mount) => {
-          if (mount.id !== id) return mount
-          const { owner: _, ...free } = mount
-          return free
+    await this.#edit(id, ({ owner: _, ...free }) => free)
+  }
+
+  /** From here on nobody finds the mount, and its path is free. `mount-removal.ts` does the rest. */
+  async retire(id: string, since: Date): Promise<void> {
+    await this.#change(({ mounts, removing }) => {
+      const mount = mounts.find((m) => m.id === id)
+      return {
+        mounts: mounts.filter((m) => m.id !== id),
+        ...(mount && {
+          removing: [...removing, { mount, since }],
+          also: [publish({ type: 'mount-delete', mount: mount.path, path: '' })],
         }),
-      [],
-    )
-  }
-
-  /** Forgets a mount. Its backend has forgotten what it owned before. */
-  async remove(mount: Mount): Promise<void> {
-    await this.#change(
-      (mounts) => mounts.filter((m) => m.id !== mount.id),
-      [publish({ type: 'mount-delete', mount: mount.path, path: '' })],
-    )
-  }
-
-  async #change(edit: (mounts: readonly Mount[]) => readonly Mount[], also: readonly Change[]): Promise<void> {
-    await retryConflicts(async () => {
-      const { version, mounts } = await this.#table()
-      await this.#store.commit([put(tableKind, KEY, { mounts: [...edit(mounts)] }, { expected: version }), ...also])
+      }
     })
   }
 
-  async #table(): Promise<Table> {
-    const read: Stored<{ mounts: Mount[] }> | 'unchanged' | undefined = await this.#store.readUnless(
-      tableKind,
-      KEY,
-      this.#known?.version,
-    )
+  /** The mounts whose removal has not ended. */
+  async retired(): Promise<readonly RetiredMount[]> {
+    return (await this.#table()).removing
+  }
+
+  /** Forgets a mount that was retired. */
+  async drop(id: string): Promise<void> {
+    await this.#change(({ removing }) => ({ removing: removing.filter(({ mount }) => mount.id !== id) }))
+  }
+
+  async #edit(id: string, edit: (mount: Mount) => Mount): Promise<void> {
+    await this.#change(({ mounts }) => ({ mounts: mounts.map((mount) => (mount.id === id ? edit(mount) : mount)) }))
+  }
+
+  async #change(edit: (table: Table) => Partial<Table> & { readonly also?: readonly Change[] }): Promise<void> {
+    await retryConflicts(async () => {
+      const { version, ...before } = await this.#table()
+      const { also = [], ...changed } = edit(before)
+      const { mounts, removing } = { ...before, ...changed }
+      const table = { mounts: [...mounts], ...(removing.length > 0 && { removing: [...removing] }) }
+      await this.#store.commit([put(tableKind, KEY, table, { expected: version }), ...also])
+    })
+  }
+
+  async #table(): Promise<Table & { readonly version: number }> {
+    const read = await this.#store.readUnless(tableKind, KEY, this.#known?.version)
     if (read === 'unchanged' && this.#known) return this.#known
     if (!read || read === 'unchanged') throw new Error('the store has no mount table')
-    this.#known = { version: read.version, mounts: read.value.mounts }
+    const { mounts, removing = [] } = read.value
+    this.#known = { version: read.version, mounts, removing }
     return this.#known
   }
 

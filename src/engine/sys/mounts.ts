@@ -1,16 +1,17 @@
 import { invalid } from '../../lib/errors.ts'
 import { type Call, type Mount, type Reply, type Route, route } from '../backend.ts'
+import type { MountRemoval } from '../mount/mount-removal.ts'
 import type { MountTable } from '../mount/mount-table.ts'
 import { requireWritable } from '../tenancy/owner.ts'
 import { describe, isUntouched, mountBody, tuneBody, tuned, tuning } from './mount-settings.ts'
 
 /** `sys/mounts` and `sys/auth`: what stands where (CONTRACT 5.3). The same code serves both; auth mounts live below `auth/`. */
 
-export function mountRoutes(mounts: () => MountTable): Route[] {
-  return [...routesOf('secret', mounts), ...routesOf('auth', mounts)]
+export function mountRoutes(mounts: () => MountTable, removal: Pick<MountRemoval, 'remove'>): Route[] {
+  return [...routesOf('secret', mounts, removal), ...routesOf('auth', mounts, removal)]
 }
 
-function routesOf(kind: 'secret' | 'auth', table: () => MountTable): Route[] {
+function routesOf(kind: 'secret' | 'auth', table: () => MountTable, { remove }: Pick<MountRemoval, 'remove'>): Route[] {
   const base = kind === 'auth' ? 'auth' : 'mounts'
   const sudo = kind === 'auth'
   const fullPath = (name: string) => `${kind === 'auth' ? 'auth/' : ''}${withoutSlash(name)}/`
@@ -88,8 +89,7 @@ function routesOf(kind: 'secret' | 'auth', table: () => MountTable): Route[] {
         requireWritable(mount.owner, call.caller, `the mount ${mount.path}`)
         if (mount.class === 'system' || mount.type === 'token')
           throw invalid(`the mount ${mount.path} cannot be removed`)
-        await table().backendOf(mount).unmount?.(mount, call.signal)
-        await table().remove(mount)
+        await remove(mount, call.signal)
         return undefined
       },
     }),

@@ -1,5 +1,6 @@
 import type { Clock } from '../../lib/clock.ts'
 import type { Backend, Route } from '../backend.ts'
+import { createMountRemoval } from '../mount/mount-removal.ts'
 import type { MountTable } from '../mount/mount-table.ts'
 import type { Store } from '../storage/store.ts'
 import { eventRoutes } from './events.ts'
@@ -19,8 +20,10 @@ export function createSystemBackend(deps: {
   readonly snapshotDir: string | undefined
   readonly also: readonly Route[]
 }): Backend {
+  const removal = createMountRemoval(deps)
   return {
     type: 'system',
+    workers: [removal.worker],
     routes: [
       ...healthRoutes(deps),
       ...eventRoutes(deps),
@@ -28,7 +31,7 @@ export function createSystemBackend(deps: {
       ...tenancyRoutes(deps),
       ...deps.also,
       ...interfaceRoutes(deps.mounts),
-      ...mountRoutes(deps.mounts),
+      ...mountRoutes(deps.mounts, removal),
     ],
   }
 }
