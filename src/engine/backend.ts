@@ -46,6 +46,8 @@ export interface Mount {
   readonly tokenType?: 'service' | 'default-service'
   /** Made at the first start. */
   readonly isDefault?: boolean
+  /** Where it stood before it was put at its path. */
+  readonly movedFrom?: string
   /** Who owns the mount's configuration, `cr:<uid>`; absent when made through `/v1`. */
   readonly owner?: string
 }

@@ -120,6 +120,30 @@ describe('who asks what is there', () => {
   })
 })
 
+describe('moving a mount', () => {
+  test('what it owns goes with it', async () => {
+    await done('POST', 'sys/mounts/here', { type: 'ldap' })
+    await done('POST', 'here/config', { url: 'ldap://127.0.0.1:1', binddn: 'cn=x', bindpass: 'y', userdn: 'dc=x' })
+    const { migration_id } = (await ask(200, 'POST', 'sys/remount', { from: '/here/', to: 'over/there' })).body.data
+    expect((await ask(200, 'GET', `sys/remount/status/${migration_id}`)).body.data.migration_info).toEqual({
+      source_mount: 'here/',
+      target_mount: 'over/there/',
+      status: 'success',
+    })
+    expect((await ask(200, 'GET', 'over/there/config')).body.data.binddn).toBe('cn=x')
+    await ask(404, 'GET', 'here/config')
+    await done('POST', 'sys/mounts/here', { type: 'ldap' })
+  })
+
+  test('an auth mount, with the tokens of its logins', async () => {
+    await done('POST', 'sys/auth/staff', { type: 'ldap' })
+    const { accessor } = (await ask(200, 'GET', 'sys/auth/staff')).body.data
+    await ask(200, 'POST', 'sys/remount', { from: 'auth/staff', to: 'auth/people' })
+    expect((await ask(200, 'GET', 'sys/auth/people')).body.data.accessor).toBe(accessor)
+    await ask(404, 'GET', 'sys/remount/status/unknown')
+  })
+})
+
 describe('removing a mount', () => {
   const config = { url: 'ldap://127.0.0.1:1', binddn: 'cn=x', bindpass: 'y', userdn: 'dc=x' }
   const role = (name: string) => ({

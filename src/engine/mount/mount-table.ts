@@ -24,6 +24,7 @@ const mountCodec = z.object({
   listingVisibility: z.enum(['', 'hidden', 'unauth']).exactOptional(),
   tokenType: z.enum(['service', 'default-service']).exactOptional(),
   isDefault: z.boolean().exactOptional(),
+  movedFrom: z.string().exactOptional(),
   owner: z.string().exactOptional(),
 })
 const tableKind = recordKind(
@@ -137,19 +138,16 @@ export class MountTable {
 
   /** Adds a mount; `invalid` where the type is unknown or the path is taken or not allowed. */
   async add(mount: NewMount): Promise<Mount> {
-    requireMountPath(mount.path)
+    requireMountPath(mount)
     // There is one, made with the store.
     if (mount.type === 'token' || !this.#backends.has(`${mount.class}/${mount.type}`))
       throw invalid(
         `type: there is no ${mount.class === 'auth' ? 'auth method' : 'secrets engine'} of type "${mount.type}"`,
       )
-    if (mount.class === 'secret' && PROTECTED.some((path) => mount.path.startsWith(path)))
-      throw invalid(`path: mounts below ${mount.path} are not allowed`)
     requireOrderedTtls(mount.defaultLeaseTtlMs ?? 0, mount.maxLeaseTtlMs ?? 0)
     const entry = this.#entry(mount)
     await this.#change(({ mounts }) => {
-      const taken = mounts.find((m) => m.path.startsWith(mount.path) || mount.path.startsWith(m.path))
-      if (taken) throw invalid(`path is already in use at ${taken.path}`)
+      requireFree(mount.path, mounts)
       return { mounts: [...mounts, entry], also: [publish({ type: 'mount-create', mount: mount.path, path: '' })] }
     })
     return entry
@@ -166,6 +164,22 @@ export class MountTable {
   /** Leaves a mount to everybody: no resource owns it any more. */
   async disown(id: string): Promise<void> {
     await this.#edit(id, ({ owner: _, ...free }) => free)
+  }
+
+  /** Puts a mount at another path; all it owns goes with it. */
+  async move(id: string, path: string): Promise<void> {
+    await this.#change(({ mounts }) => {
+      const others = mounts.filter((mount) => mount.id !== id)
+      return {
+        mounts: mounts.map((mount) => {
+          if (mount.id !== id) return mount
+          requireMountPath({ class: mount.class, path })
+          requireFree(path, others)
+          return { ...mount, path, movedFrom: mount.path }
+        }),
+        also: [publish({ type: 'mount-move', mount: path, path: '' })],
+      }
+    })
   }
 
   /** From here on nobody finds the mount, and its path is free. `mount-removal.ts` does the rest. */
@@ -240,8 +254,8 @@ export class MountTable {
 
 const PATH_LIMIT = 253
 
-/** Throws `invalid` for a path that policies could not name or that is read differently in different places. */
-function requireMountPath(path: string): void {
+/** Throws `invalid` for a path that policies could not name, that is read differently in different places, or that is not for mounts. */
+function requireMountPath({ class: mountClass, path }: Pick<Mount, 'class' | 'path'>): void {
   const segments = path.slice(0, -1).split('/')
   if (
     path.length > PATH_LIMIT ||
@@ -250,6 +264,13 @@ function requireMountPath(path: string): void {
     throw invalid(
       `path: it must be at most ${PATH_LIMIT} characters, in segments that are not empty, without spaces, "*" and "+"`,
     )
+  if (mountClass === 'secret' && PROTECTED.some((place) => path.startsWith(place)))
+    throw invalid(`path: mounts below ${path} are not allowed`)
+}
+
+function requireFree(path: string, mounts: readonly Mount[]): void {
+  const taken = mounts.find((mount) => mount.path.startsWith(path) || path.startsWith(mount.path))
+  if (taken) throw invalid(`path is already in use at ${taken.path}`)
 }
 
 function requireOrderedTtls(defaultMs: number, maxMs: number): void {

@@ -7,6 +7,7 @@ import { eventRoutes } from './events.ts'
 import { healthRoutes } from './health.ts'
 import { interfaceRoutes } from './interface.ts'
 import { mountRoutes } from './mounts.ts'
+import { remountRoutes } from './remount.ts'
 import { snapshotRoutes } from './snapshot.ts'
 import { tenancyRoutes } from './tenancy.ts'
 
@@ -32,6 +33,7 @@ export function createSystemBackend(deps: {
       ...deps.also,
       ...interfaceRoutes(deps.mounts),
       ...mountRoutes(deps.mounts, removal),
+      ...remountRoutes(deps.mounts),
     ],
   }
 }
