@@ -1,8 +1,9 @@
 import type { Clock } from '../lib/clock.ts'
 import { AppError, denied, invalid, notFound, unsupported } from '../lib/errors.ts'
 import type { Logger } from '../lib/log.ts'
+import { Secret } from '../lib/secret.ts'
 import type { Audit } from './audit/audit.ts'
-import type { Call, Caller, Reply } from './backend.ts'
+import type { Call, Caller, Reply, Route } from './backend.ts'
 import type { MountTable } from './mount/mount-table.ts'
 import type { PolicyService } from './policy/policy-service.ts'
 import type { ContentAnswer, EngineAnswer, EngineDoor, EngineRequest } from './request.ts'
@@ -162,9 +163,20 @@ async function authorize(
     operation: request.operation,
     exists: async () => (exists && call ? exists(call) : true),
     fields: request.fields,
+    meaning: (name, value) => meaningOf(route, name, value),
     needsSudo: route?.sudo === true,
   })
   if (!allowed) throw denied()
+}
+
+/** What the handler will see for a field; undefined where it will see nothing, or refuse it. */
+function meaningOf(route: Route | undefined, name: string, value: unknown): unknown {
+  try {
+    const [meant] = Object.values(route?.body?.parse({ [name]: value }).value ?? {})
+    return meant instanceof Secret ? meant.reveal() : meant
+  } catch {
+    return undefined
+  }
 }
 
 /** The path of the same object by the name under which it is kept; `undefined` where that is no other. */

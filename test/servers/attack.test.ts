@@ -115,6 +115,67 @@ describe('a deny is not got around by another spelling of the same object', () =
   })
 })
 
+describe('a field is not got around by another spelling of its value', () => {
+  let token: string
+  beforeAll(async () => {
+    token = await tokenWith(
+      'no-admin',
+      `path "auth/token/create" {
+         capabilities = ["update", "sudo"]
+         denied_parameters = {
+           "policies" = ["admin", "ops-*"]
+           "no_parent" = [true]
+           "ttl" = ["1h"]
+           "meta" = [{ "team" = "red" }]
+         }
+       }
+       path "auth/token/create-orphan" {
+         capabilities = ["update", "sudo"]
+         allowed_parameters = { "policies" = ["team-*", "dev"] }
+       }`,
+    )
+  })
+  const create = (path: string, body: object) => keyturn.call('POST', `auth/token/${path}`, body, { token })
+
+  test.each([
+    { policies: ['admin'] },
+    { policies: [' admin'] },
+    { policies: ['ADMIN'] },
+    { policies: 'dev,\tAdmin' },
+    { policies: ['dev', 'Ops-1'] },
+    { no_parent: true },
+    { no_parent: 1 },
+    { no_parent: 't' },
+    { ttl: '60m' },
+    { ttl: 3600 },
+    { ttl: '3600s' },
+    { meta: { team: 'red' } },
+    { meta: '{"team":"red"}' },
+    { meta: ['team=red'] },
+  ])('denied: %j', async (body) => {
+    const answer = await create('create', body)
+    expect(answer.status, answer.text).toBe(403)
+  })
+
+  test.each([{ policies: 'team-a,admin' }, { policies: ['team-a', 'admin'] }, { policies: 'team-a, dev,admin' }])(
+    'not allowed: %j',
+    async (body) => {
+      const answer = await create('create-orphan', body)
+      expect(answer.status, answer.text).toBe(403)
+    },
+  )
+
+  test('what is neither stays so', async () => {
+    for (const body of [
+      { policies: ['dev'], ttl: '2h', no_parent: false, meta: { team: 'blue' } },
+      { policies: 'dev' },
+    ])
+      expect((await create('create', body)).status).toBe(200)
+    for (const body of [{ policies: 'team-a, dev' }, { policies: ['team-a', 'dev'] }, { policies: 'dev' }])
+      expect((await create('create-orphan', body)).status).toBe(200)
+  })
+})
+
 describe('login', () => {
   const login = (name: string, password: string) =>
     keyturn.call('POST', `auth/ldap/login/${encodeURIComponent(name)}`, { password }, { token: null })

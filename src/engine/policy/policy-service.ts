@@ -7,6 +7,7 @@ import { put, recordKind, remove, type Store } from '../storage/store.ts'
 import { requireWritable } from '../tenancy/owner.ts'
 import { type CompiledPolicy, compilePolicy, grantFor, permits } from './acl.ts'
 import { CONTROLLER_POLICY, CONTROLLER_POLICY_TEXT, DEFAULT_POLICY } from './built-in.ts'
+import type { Meaning } from './parameters.ts'
 import { parsePolicy, plainPolicyText } from './policy-text.ts'
 
 /**
@@ -23,6 +24,7 @@ interface PolicyRequest {
   /** Asked only where the answer depends on it. */
   readonly exists: () => Promise<boolean>
   readonly fields: Readonly<Record<string, unknown>>
+  readonly meaning?: Meaning
   readonly needsSudo: boolean
 }
 
