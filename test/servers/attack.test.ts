@@ -311,6 +311,24 @@ describe('tokens', () => {
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(1)
   })
 
+  test('once one of several who revoke a token is told so, nothing that stems from it works', async () => {
+    const make = async (parent?: string) => {
+      const options = parent === undefined ? {} : { token: parent }
+      return (await keyturn.call('POST', 'auth/token/create', {}, options)).body.auth.client_token as string
+    }
+    const top = await make()
+    const child = await make(top)
+    const grandchildren = await Promise.all(Array.from({ length: 250 }, () => make(child)))
+    const revoke = () => keyturn.call('POST', 'auth/token/revoke', { token: top })
+    const all = Array.from({ length: 4 }, revoke)
+    expect((await Promise.race(all)).status).toBe(204)
+    const after = await Promise.all(
+      grandchildren.slice(-40).map((token) => keyturn.call('GET', 'auth/token/lookup-self', undefined, { token })),
+    )
+    expect(after.map(({ status }) => status)).toEqual(after.map(() => 403))
+    expect((await Promise.all(all)).map(({ status }) => status)).toEqual([204, 204, 204, 204])
+  })
+
   test.each(['keyturn-controller', 'Keyturn-Controller', ' keyturn-controller '])(
     'nobody gets the policy of the controller, not as "%s"',
     async (name) => {

@@ -541,6 +541,32 @@ describe('the end of a token', () => {
     }
   })
 
+  it('is told to nobody before it is true, not while another is at it', async () => {
+    for (let stuck = 2; ; stuck++) {
+      driver = createMemoryDriver()
+      tokens = await serviceOver(driver)
+      const all = await family(2, 3)
+      const top = await live(all[0] ?? new Secret(''))
+      const reached = Promise.withResolvers<'reached'>()
+      const released = Promise.withResolvers<void>()
+      const slow = await serviceOver(
+        beforeCommits(driver, async (number) => {
+          if (number === stuck) reached.resolve('reached')
+          if (number >= stuck) await released.promise
+        }),
+      )
+      const first = slow.revokeTree(top.key)
+      const isStuck = (await Promise.race([reached.promise, first])) === 'reached'
+      await tokens.revokeTree(top.key)
+      expect(await Promise.all(all.map(alive))).toEqual(all.map(() => false))
+      released.resolve()
+      await first
+      expect(await recordsOf('token-child/')).toBe(0)
+      expect(await recordsOf('token/')).toBe(1)
+      if (!isStuck) return expect(stuck).toBeGreaterThan(5)
+    }
+  })
+
   it('refuses a child to a parent that ends at the same moment', async () => {
     const parent = (await logIn()).clientToken
     const { key } = await live(parent)

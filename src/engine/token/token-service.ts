@@ -33,6 +33,10 @@ export interface TokenService {
   /** The same by record key; a token in its last request is still found. */
   find(key: string): Promise<LiveToken | undefined>
   findByAccessor(accessor: string): Promise<LiveToken | undefined>
+  /** The record key of a token, known or not. */
+  keyOf(token: Secret): string
+  /** The record key of an accessor's token, until all that stems from it is gone. */
+  keyByAccessor(accessor: string): Promise<string | undefined>
   /** Counts one use down, or throws `denied` when none is left. */
   spend(live: LiveToken): Promise<LiveToken>
   /** To be called after the request: revokes the token when that was its last use. */
@@ -97,6 +101,11 @@ export function createTokenService(deps: TokenServiceDeps): TokenService {
     return { key, record: stored.value, version: stored.version }
   }
 
+  const keyByAccessor = async (accessor: string): Promise<string | undefined> => {
+    const link = accessor === '' ? undefined : await store.read(accessorKind, accessor)
+    return link?.value.key
+  }
+
   /** Writes a new token with its indexes, all or nothing; `also` are conditions and records that belong to it. */
   const insert = async (fresh: NewRecord, also: readonly Change[] = [], id?: Secret) => {
     const token = id ?? new Secret(PREFIX + randomText(random, ID_LENGTH))
@@ -139,9 +148,13 @@ export function createTokenService(deps: TokenServiceDeps): TokenService {
     find: read,
 
     async findByAccessor(accessor) {
-      const link = accessor === '' ? undefined : await store.read(accessorKind, accessor)
-      return link && read(link.value.key)
+      const key = await keyByAccessor(accessor)
+      return key === undefined ? undefined : read(key)
     },
+
+    keyOf,
+
+    keyByAccessor,
 
     async spend(live) {
       for (let now: LiveToken | undefined = live; now; now = await read(live.key)) {
