@@ -32,14 +32,6 @@ test.each([
   expect(recordedMessage('cannot have that', fields, hash)).toBe('#cannot have that#')
 })
 
-test('the one hash is that of what was sent, secrets and all', () => {
-  const same = (text: string) => text
-  const many = Array(1_001).fill(1)
-  expect(recordedFields({ many, password: new Secret('p1') }, [], same)).toMatchObject({
-    data: expect.stringContaining('"password":"p1"'),
-  })
-})
-
 test('the largest body costs little', () => {
   const startMs = performance.now()
   recordedFields({ a: Array(10_000_000).fill(1) }, [], () => '')

@@ -107,9 +107,9 @@ export function createPolicyService({ store }: { readonly store: Store }): Polic
     async list() {
       const names = new Set(['default', 'root'])
       for (let after: string | undefined; ; ) {
-        const page = await store.list(policyKind, '', { limit: 500, ...(after !== undefined && { after }) })
-        for (const { key } of page) names.add(key)
-        after = page.at(-1)?.key
+        const page = await store.keys(policyKind, '', { limit: 500, ...(after !== undefined && { after }) })
+        for (const key of page) names.add(key)
+        after = page.at(-1)
         if (after === undefined) return [...names].sort()
       }
     },

@@ -287,9 +287,7 @@ export function createTokenService(deps: TokenServiceDeps): TokenService {
     revokeTree: tree.revoke,
     revokeOrphaning: tree.revokeOrphaning,
 
-    async accessors(options) {
-      return (await store.list(accessorKind, '', options)).map(({ key }) => key)
-    },
+    accessors: (options) => store.keys(accessorKind, '', options),
 
     worker: tree.worker,
   }

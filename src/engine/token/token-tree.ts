@@ -3,7 +3,7 @@ import { messageOf } from '../../lib/errors.ts'
 import type { Logger } from '../../lib/log.ts'
 import type { Worker } from '../../lib/worker.ts'
 import { VersionConflict } from '../storage/driver.ts'
-import { type Change, put, remove, type Store, type Stored } from '../storage/store.ts'
+import { type Change, put, remove, type Store } from '../storage/store.ts'
 import { accessorKind, childKind, dueOf, EXPIRY_QUEUE, type TokenRecord, tokenKind } from './token-record.ts'
 
 /**
@@ -62,7 +62,7 @@ export function createTokenTree(deps: {
   async function finish(first: string, record: TokenRecord): Promise<void> {
     const left: Dead[] = [{ key: first, record }]
     for (let next = left.at(-1); next; next = left.at(-1)) {
-      const page = await store.list(childKind, `${next.key}/`, { limit: PAGE })
+      const page = await store.keys(childKind, `${next.key}/`, { limit: PAGE })
       if (page.length > 0) {
         // These go first, so that what waits here is a page for each generation and not a whole family.
         left.push(...(await withoutLeaves(await part(page, next.record.state === 'orphaning'))))
@@ -78,8 +78,8 @@ export function createTokenTree(deps: {
     const parents: Dead[] = []
     const changes: Change[] = []
     for (const one of dead) {
-      const [child] = await store.list(childKind, `${one.key}/`, { limit: 1 })
-      if (child) parents.push(one)
+      const [child] = await store.keys(childKind, `${one.key}/`, { limit: 1 })
+      if (child !== undefined) parents.push(one)
       else changes.push(...removal(one))
     }
     if (changes.length > 0) await store.commit(changes)
@@ -87,11 +87,11 @@ export function createTokenTree(deps: {
   }
 
   /** Ends a page of children: each becomes an orphan, or is marked dead and returned. */
-  async function part(page: readonly Stored<unknown>[], orphaning: boolean): Promise<Dead[]> {
+  async function part(page: readonly string[], orphaning: boolean): Promise<Dead[]> {
     for (;;) {
       const changes: Change[] = []
       const dead: Dead[] = []
-      for (const { key: link } of page) {
+      for (const link of page) {
         const key = link.slice(link.indexOf('/') + 1)
         const child = await store.read(tokenKind, key)
         if (!child || orphaning) changes.push(remove(childKind, link, { expected: 'any' }))

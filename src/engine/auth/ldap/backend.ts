@@ -45,9 +45,9 @@ function lockoutSweeper({ store, clock }: LdapAuthDeps): Worker {
 async function forget(store: Store, mount: Mount): Promise<void> {
   for (const kind of [lockoutKind, userKind, groupKind]) {
     for (;;) {
-      const page = await store.list<unknown>(kind, `${mount.id}/`, { limit: 500 })
+      const page = await store.keys(kind, `${mount.id}/`, { limit: 500 })
       if (page.length === 0) break
-      await store.commit(page.map(({ key }) => remove(kind, key, { expected: 'any' })))
+      await store.commit(page.map((key) => remove(kind, key, { expected: 'any' })))
     }
   }
   await store.commit([remove(configKind, mount.id, { expected: 'any' })])

@@ -11,7 +11,7 @@ import type { Backend, Mount } from '../../backend.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
 import { VersionConflict } from '../../storage/driver.ts'
 import { type RestoreMark, readRestoreMark } from '../../storage/restore-mark.ts'
-import { put, type RecordKind, remove, type Store } from '../../storage/store.ts'
+import { put, remove, type Store } from '../../storage/store.ts'
 import { forgetTenancy } from '../../tenancy/table.ts'
 import { configRoute } from './config.ts'
 import { directorySettings } from './directory-access.ts'
@@ -123,11 +123,11 @@ export function createLdapSecretsBackend(deps: {
 
 const PAGE = 100
 
-async function forgetAll<T>(store: Store, kind: RecordKind<T>, mountId: string): Promise<void> {
+async function forgetAll(store: Store, kind: { readonly prefix: string }, mountId: string): Promise<void> {
   for (;;) {
-    const page = await store.list(kind, `${mountId}/`, { limit: PAGE })
+    const page = await store.keys(kind, `${mountId}/`, { limit: PAGE })
     if (page.length === 0) return
-    await store.commit(page.map(({ key }) => remove(kind, key, { expected: 'any' })))
+    await store.commit(page.map((key) => remove(kind, key, { expected: 'any' })))
   }
 }
 
@@ -135,8 +135,11 @@ async function forgetAll<T>(store: Store, kind: RecordKind<T>, mountId: string):
 async function retryFailing(store: Store, clock: Clock, mountId: string): Promise<void> {
   for (let after: string | undefined; ; ) {
     const options = { limit: PAGE, ...(after !== undefined && { after }) }
-    const page = await store.list(staticRoleKind, `${mountId}/`, options)
-    for (const { key, value, version, due } of page) {
+    const page = await store.keys(staticRoleKind, `${mountId}/`, options)
+    for (const key of page) {
+      const stored = await store.readUndamaged(staticRoleKind, key)
+      if (!stored) continue
+      const { value, version, due } = stored
       const now = clock.now()
       const isWaiting = value.account.failure !== undefined || (value.nextRotation <= now && !isTurning(value.account))
       if (!isWaiting || !due || due.at <= now) continue
@@ -148,7 +151,7 @@ async function retryFailing(store: Store, clock: Clock, mountId: string): Promis
         if (!(error instanceof VersionConflict)) throw error
       }
     }
-    after = page.at(-1)?.key
+    after = page.at(-1)
     if (page.length < PAGE) return
   }
 }
