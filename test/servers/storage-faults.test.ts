@@ -320,7 +320,7 @@ describe('restore', () => {
     expect(firstKept).toBe(last + 1)
     expect(last).toBeGreaterThan(1_000_000)
     const mark = await readRestoreMark(it.store)
-    expect(mark?.value).toEqual({ at: clock.now() })
+    expect(mark?.at).toEqual(clock.now())
     if (mark) await it.store.commit([clearRestoreMark(mark)])
     expect(await readRestoreMark(it.store)).toBeUndefined()
   })

@@ -56,7 +56,7 @@ export function createRestoredWorker<T>(
       const mark = await readRestoreMark(store)
       if (!mark) return IDLE_MS
       const mounts = await hosts.mounts()
-      const complete = await Promise.all(mounts.map(({ id }) => proveMount(id, mark.value, signal)))
+      const complete = await Promise.all(mounts.map(({ id }) => proveMount(id, mark, signal)))
       if (complete.includes(false)) return AGAIN_MS
       await store.commit([clearRestoreMark(mark)])
       log.info('every account has been proven since the store was restored')

@@ -81,13 +81,10 @@ export function createLdapSecretsBackend(deps: {
   // A store is restored only while no server runs on it.
   let mark: Promise<RestoreMark | undefined> | undefined
   const readMark = (): Promise<RestoreMark | undefined> => {
-    mark ??= readRestoreMark(store).then(
-      (stored) => stored?.value,
-      (error: unknown) => {
-        mark = undefined
-        throw error
-      },
-    )
+    mark ??= readRestoreMark(store).catch((error: unknown) => {
+      mark = undefined
+      throw error
+    })
     return mark
   }
   const restored: RestoredAccounts = {
