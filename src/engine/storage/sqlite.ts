@@ -106,11 +106,13 @@ class SqliteDriver implements StorageDriver {
     // In small steps, so that a long backlog never holds up other writes.
     for (let forgotten = PRUNED_AT_ONCE; forgotten === PRUNED_AT_ONCE; ) {
       forgotten = await this.#write(0, () => {
-        const firstYoung = this.#sql.firstEventSince.get(before.getTime())
-        const end = this.#lastEvent() + 1
-        const bound = Math.max(firstYoung ? integer(firstYoung['number']) : end, end - keep)
-        const first = this.#firstEvent() ?? end
-        return Number(this.#sql.forgetEvents.run(Math.min(bound, first + PRUNED_AT_ONCE)).changes)
+        const firstKept = this.#lastEvent() + 1 - keep
+        const oldest = this.#sql.oldestEvents.all(PRUNED_AT_ONCE)
+        const young = oldest.findIndex((row) => integer(row['time']) >= before.getTime())
+        const kept = oldest.findIndex((row) => integer(row['number']) >= firstKept)
+        const gone = young < 0 || kept < 0 ? oldest.length : Math.max(young, kept)
+        const last = oldest[gone - 1]
+        return last ? Number(this.#sql.forgetEvents.run(integer(last['number'])).changes) : 0
       })
     }
   }
@@ -247,10 +249,10 @@ function prepare(db: DatabaseSync) {
     reserve: statement('UPDATE counter SET version = version + ?, event = event + ? RETURNING version, event'),
     lastEvent: statement('SELECT event FROM counter'),
     firstEvent: statement('SELECT number FROM event ORDER BY number LIMIT 1'),
-    firstEventSince: statement('SELECT number FROM event WHERE time >= ? ORDER BY number LIMIT 1'),
+    oldestEvents: statement('SELECT number, time FROM event ORDER BY number LIMIT ?'),
     events: statement('SELECT number, time, value FROM event WHERE number > ? ORDER BY number LIMIT ?'),
     append: statement('INSERT INTO event (number, time, value) VALUES (?, ?, ?)'),
-    forgetEvents: statement('DELETE FROM event WHERE number < ?'),
+    forgetEvents: statement('DELETE FROM event WHERE number <= ?'),
   }
 }
 
