@@ -55,7 +55,11 @@ export function createDoor(deps: HandleDeps): EngineDoor {
         await audit.response(request, caller, { error: told }, deps.clock.now())
         throw error
       } finally {
-        if (live) await deps.tokens.spent(live)
+        // What was done is told all the same: nobody can use the token any more, and the worker takes it away.
+        if (live)
+          await deps.tokens
+            .spent(live)
+            .catch((err: unknown) => deps.log.error({ err }, 'a token whose last use is over was not removed'))
       }
       await audit.response(request, caller, { answer }, deps.clock.now())
       return answer
