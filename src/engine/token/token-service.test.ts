@@ -135,6 +135,14 @@ describe('a token', () => {
     expect(await tokens.lookup(new Secret(text))).toBeUndefined()
   })
 
+  it('of a first start that was not completed ends with the next', async () => {
+    const lost = await tokens.issueRoot()
+    tokens = await serviceOver(driver)
+    const root = await tokens.issueRoot()
+    expect([await alive(lost), await alive(root)]).toEqual([false, true])
+    expect(await recordsOf('token/')).toBe(1)
+  })
+
   it('of the controller replaces the one before, also of an earlier start', async () => {
     const first = await tokens.issueController()
     expect((await live(first)).record).toMatchObject({ policies: [CONTROLLER_POLICY], isController: true })

@@ -41,7 +41,7 @@ export interface TokenService {
   spend(live: LiveToken): Promise<LiveToken>
   /** To be called after the request: revokes the token when that was its last use. */
   spent(live: LiveToken): Promise<void>
-  /** A token that may everything and never ends. */
+  /** A token that may everything and never ends; revokes the one before, of a first start that did not come to its end. */
   issueRoot(): Promise<Secret>
   /** The controller's token; revokes the one before. */
   issueController(): Promise<Secret>
@@ -79,9 +79,8 @@ const LONGEST_ID = 256
 // Longer than any request: a token in its last use outlives that use, also when the process does not.
 const LAST_USE_MS = 120_000
 
-/** Which token is the controller's. */
-const controllerKind = recordKind('core/', z.object({ key: z.string() }))
-const CONTROLLER = 'controller-token'
+/** Which token is the one of its kind: the controller's, and the root token of a first start. */
+const aloneKind = recordKind('core/', z.object({ key: z.string() }))
 
 type NewRecord = Partial<TokenRecord> & Pick<TokenRecord, 'policies' | 'path' | 'displayName' | 'orphan' | 'renewable'>
 
@@ -137,6 +136,23 @@ export function createTokenService(deps: TokenServiceDeps): TokenService {
     return { token, key, record }
   }
 
+  /** A token of which there is one: the one before ends. */
+  const issueAlone = async (name: string, fresh: NewRecord): Promise<Secret> => {
+    for (;;) {
+      const before = await store.read(aloneKind, name)
+      // First the old one ends: were it last, a crash in between would leave it alive and forgotten.
+      if (before) await tree.revoke(before.value.key)
+      const token = new Secret(PREFIX + randomText(random, ID_LENGTH))
+      const pointer = put(aloneKind, name, { key: keyOf(token) }, { expected: before?.version ?? 0 })
+      try {
+        await insert(fresh, [pointer], token)
+        return token
+      } catch (error) {
+        if (!(error instanceof VersionConflict)) throw error
+      }
+    }
+  }
+
   return {
     async lookup(token) {
       const id = token.reveal()
@@ -184,43 +200,24 @@ export function createTokenService(deps: TokenServiceDeps): TokenService {
       if (live.record.state === 'last-use') await tree.revoke(live.key)
     },
 
-    async issueRoot() {
-      const issued = await insert({
+    issueRoot: () =>
+      issueAlone('root-token', {
         policies: ['root'],
         path: 'auth/token/root',
         displayName: 'root',
         orphan: true,
         renewable: false,
-      })
-      return issued.token
-    },
+      }),
 
-    async issueController() {
-      for (;;) {
-        const before = await store.read(controllerKind, CONTROLLER)
-        // First the old one ends: were it last, a crash in between would leave it alive and forgotten.
-        if (before) await tree.revoke(before.value.key)
-        const token = new Secret(PREFIX + randomText(random, ID_LENGTH))
-        const pointer = put(controllerKind, CONTROLLER, { key: keyOf(token) }, { expected: before?.version ?? 0 })
-        try {
-          await insert(
-            {
-              policies: [CONTROLLER_POLICY],
-              path: 'sys/controller',
-              displayName: CONTROLLER_POLICY,
-              orphan: true,
-              renewable: false,
-              isController: true,
-            },
-            [pointer],
-            token,
-          )
-          return token
-        } catch (error) {
-          if (!(error instanceof VersionConflict)) throw error
-        }
-      }
-    },
+    issueController: () =>
+      issueAlone('controller-token', {
+        policies: [CONTROLLER_POLICY],
+        path: 'sys/controller',
+        displayName: CONTROLLER_POLICY,
+        orphan: true,
+        renewable: false,
+        isController: true,
+      }),
 
     async issueLogin(mount, login, remote, requestPath) {
       const settings = login.token
