@@ -307,6 +307,20 @@ describe('restore', () => {
     await it.store.snapshot(backup)
   })
 
+  it('a backup has its name when it is complete; one that was killed hinders no other, nor is a stranger touched', async () => {
+    const again = join(directory, 'again.db')
+    writeFileSync(`${again}.keyturn-partial`, 'left by a server that was killed')
+    writeFileSync(`${again}.partial`, 'of somebody else')
+    await using it = await open()
+    const copied = it.store.snapshot(again)
+    // Copying takes more turns of the event loop than this.
+    for (let steps = 0; steps < 20; steps++) await undefined
+    expect(existsSync(again)).toBe(false)
+    await copied
+    expect(readdirSync(directory).filter((name) => name.startsWith('again'))).toEqual(['again.db', 'again.db.partial'])
+    await restore({ file: again, data: target, sealKeyFile: keyFile }, { clock, print })
+  })
+
   it('lays the backup down with a mark, event numbers jumping ahead', async () => {
     const before = readFileSync(backup)
     await restore({ file: backup, data: target, sealKeyFile: keyFile }, { clock, print })

@@ -1,4 +1,4 @@
-import { rmSync } from 'node:fs'
+import { existsSync, rmSync } from 'node:fs'
 import { backup, type DatabaseSync, type SQLOutputValue, type StatementSync } from 'node:sqlite'
 import { AppError, unavailable } from '../../lib/errors.ts'
 import {
@@ -10,7 +10,7 @@ import {
   type StorageDriver,
   VersionConflict,
 } from './driver.ts'
-import { alreadyThere, createPrivateFile, fileFailure, replaceFile } from './files.ts'
+import { alreadyThere, createPrivateFile, fileFailure, publishFile } from './files.ts'
 import { compareKeys } from './keys.ts'
 import { openDatabase, openFrozenDatabase, storeFailure } from './sqlite-file.ts'
 import { WriteGroup } from './write-group.ts'
@@ -130,19 +130,19 @@ class SqliteDriver implements StorageDriver {
 
   async #copyTo(file: string): Promise<void> {
     if (!this.#db.isOpen) throw unavailable('the store is closed')
-    // The name is taken at once, so that a second backup is refused, and the content appears under it when it is complete.
-    if (!createPrivateFile(file)) throw alreadyThere(file)
-    const partial = `${file}.partial`
+    if (existsSync(file)) throw alreadyThere(file)
+    // It gets its name when it is complete: a server that is killed leaves nothing that looks like a backup. Snapshots go one after the other, so
+    // what is found under this name was left by such a one.
+    const partial = `${file}.keyturn-partial`
     // The copy runs on another thread and fails when it meets an open transaction, so groups run between its steps.
     this.#group.hold()
     try {
       rmSync(partial, { force: true })
       createPrivateFile(partial)
       await backup(this.#db, partial, { rate: PAGES_COPIED_AT_ONCE, progress: () => this.#group.turn() })
-      replaceFile(partial, file)
+      publishFile(partial, file)
     } catch (error) {
       rmSync(partial, { force: true })
-      rmSync(file, { force: true })
       const failure = storeFailure(error, `the backup ${file}`)
       throw failure instanceof AppError ? failure : fileFailure(failure, 'write the backup', file)
     } finally {
