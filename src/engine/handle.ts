@@ -87,6 +87,7 @@ const NOBODY: Caller = {
   isController: false,
 }
 
+/** Whether no token is looked at. */
 function isOpen(request: EngineRequest, place: Place | undefined): boolean {
   const route = place?.match?.route
   return route?.unauthenticated === true || (route?.anonymous === 'allowed' && !request.token)
