@@ -123,9 +123,16 @@ describe('headers', () => {
     expect(refusal(() => ask('GET', '/v1/a', { headers }))).toContain('denied: permission denied')
   })
 
-  test('an answer that should be wrapped is not given bare', () => {
-    expect(refusal(() => ask('GET', '/v1/a', { headers: { 'x-vault-wrap-ttl': '5m' } }))).toContain('invalid: ')
-    expect(ask('GET', '/v1/a', { headers: { 'x-vault-wrap-ttl': '0s' } }).path).toBe('a')
+  test.each(['5m', '60', '1ms', 'abc', '-1', '5 m'])(
+    'an answer that should be wrapped for "%s" is not given bare',
+    (ttl) => {
+      for (const name of ['x-vault-wrap-ttl', 'x-service-wrap-ttl'])
+        expect(refusal(() => ask('GET', '/v1/a', { headers: { [name]: ttl } }))).toContain(`invalid: ${name}`)
+    },
+  )
+
+  test.each(['', '0', '0s', '000'])('"%s" asks for no wrapping', (ttl) => {
+    expect(ask('GET', '/v1/a', { headers: { 'x-vault-wrap-ttl': ttl } }).path).toBe('a')
   })
 })
 
@@ -145,6 +152,7 @@ describe('fields', () => {
     ['\uFEFF{"a":1}', {}, { a: 1 }],
     ['a=1&b=x+y&b=%7B', form, { a: '1', b: ['x y', '{'] }],
     ['{"constructor":1,"toString":2}', {}, { constructor: 1, toString: 2 }],
+    [`{"a":"${'\\\\,\\"{['.repeat(30_000)}"}`, {}, { a: '\\,"{['.repeat(30_000) }],
   ])('%s', (body, headers, fields) => {
     expect(ask('POST', '/v1/a?x=1', { headers, ...(body !== undefined && { body }) }).fields).toEqual(fields)
   })
@@ -160,11 +168,20 @@ describe('fields', () => {
     ['{"\\u005f_proto__":1}', {}, '__proto__'],
     ['__proto__=1', form, '__proto__'],
     [`{"a":${'['.repeat(200)}${']'.repeat(200)}}`, {}, 'nested deeper'],
-    [`{"a":${'['.repeat(1_000_000)}`, {}, 'not valid JSON'],
+    [`{"a":[${'1,'.repeat(50_000)}1]}`, {}, 'more than 50000 values'],
+    [`{"a":${'['.repeat(1_000_000)}`, {}, 'more than 50000 values'],
+    ['a=&'.repeat(50_001), form, 'more than 50000 values'],
   ])('%.40s is refused', (body, headers, want) => {
     const text = refusal(() => ask('POST', '/v1/a', { body, headers }))
     expect(text).toContain(want)
     expect(text).not.toContain('hunter2')
+  })
+
+  test('as many values of one name as there may be are read at once', () => {
+    const startMs = performance.now()
+    const { fields } = ask('POST', '/v1/a', { headers: form, body: `${'a=&'.repeat(49_999)}a=` })
+    expect(fields['a']).toHaveLength(50_000)
+    expect(performance.now() - startMs).toBeLessThan(1_000)
   })
 
   test('a body that is not UTF-8 is refused', () => {

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import type { EngineRequest, Operation, Remote } from '../engine/request.ts'
+import { parseDurationMs } from '../lib/duration.ts'
 import { denied, invalid, unsupported } from '../lib/errors.ts'
 import { Secret } from '../lib/secret.ts'
 import { listPath, requirePath } from '../schema/path.ts'
@@ -124,8 +125,11 @@ function requireRootNamespace(namespace: string): void {
   if (name !== '' && name !== 'root') throw new HttpRefusal(404, 'no such namespace: there is only the root namespace')
 }
 
-/** Who asks for a wrapped answer must not get it bare. */
+/** Who asks for a wrapped answer must not get it bare (CONTRACT 1.5). */
 function refuseWrapping(headers: IncomingHttpHeaders): void {
-  for (const name of ['x-vault-wrap-ttl', 'x-service-wrap-ttl'])
-    if (!/^0*[a-z]*$/.test(header(headers, name))) throw invalid(`${name}: answers are not wrapped by this server`)
+  for (const name of ['x-vault-wrap-ttl', 'x-service-wrap-ttl']) {
+    const ttl = header(headers, name)
+    parseDurationMs(ttl, name)
+    if (/[1-9]/.test(ttl)) throw invalid(`${name}: answers are not wrapped by this server`)
+  }
 }

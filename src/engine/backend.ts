@@ -15,7 +15,9 @@ export interface Backend {
   readonly workers?: readonly Worker[]
   /** Asks again for a token made by a login of this backend that is being renewed; throws when the login would be refused now (CONTRACT 7.8). */
   renewLogin?(mount: Mount, renewal: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Login>
-  /** Called when a mount of this type is removed, before its record goes: forget all it owns. */
+  /** Whether somebody has configured a mount of this type. */
+  isConfigured?(mount: Mount): Promise<boolean>
+  /** Called when a mount of this type is removed and nobody finds it any more, more than once: forget all it owns. */
   unmount?(mount: Mount, signal: AbortSignal): Promise<void>
 }
 
@@ -38,6 +40,14 @@ export interface Mount {
     readonly counterResetMs: number
     readonly disabled: boolean
   }
+  /** `unauth`: also shown to who has no token. */
+  readonly listingVisibility?: '' | 'hidden' | 'unauth'
+  /** Of an auth mount: the type of its tokens where a login's own settings say none. */
+  readonly tokenType?: 'service' | 'default-service'
+  /** Made at the first start. */
+  readonly isDefault?: boolean
+  /** Where it stood before it was put at its path. */
+  readonly movedFrom?: string
   /** Who owns the mount's configuration, `cr:<uid>`; absent when made through `/v1`. */
   readonly owner?: string
 }
@@ -122,6 +132,8 @@ export interface RouteDefinition<F> {
   readonly sameName?: (name: string) => string
   /** Served without a token. */
   readonly unauthenticated?: boolean
+  /** `allowed`: served without a token as well; who brings one must have the right. */
+  readonly anonymous?: 'allowed'
   /** Tells only how the server is, and goes without audit lines. */
   readonly isProbe?: boolean
   /** Needs the `sudo` capability besides. */

@@ -1,8 +1,9 @@
 import type { Clock } from '../lib/clock.ts'
 import { AppError, denied, invalid, notFound, unsupported } from '../lib/errors.ts'
 import type { Logger } from '../lib/log.ts'
+import { Secret } from '../lib/secret.ts'
 import type { Audit } from './audit/audit.ts'
-import type { Call, Caller, Reply } from './backend.ts'
+import type { Call, Caller, Reply, Route } from './backend.ts'
 import type { MountTable } from './mount/mount-table.ts'
 import type { PolicyService } from './policy/policy-service.ts'
 import type { ContentAnswer, EngineAnswer, EngineDoor, EngineRequest } from './request.ts'
@@ -54,7 +55,11 @@ export function createDoor(deps: HandleDeps): EngineDoor {
         await audit.response(request, caller, { error: told }, deps.clock.now())
         throw error
       } finally {
-        if (live) await deps.tokens.spent(live)
+        // What was done is told all the same: nobody can use the token any more, and the worker takes it away.
+        if (live)
+          await deps.tokens
+            .spent(live)
+            .catch((err: unknown) => deps.log.error({ err }, 'a token whose last use is over was not removed'))
       }
       await audit.response(request, caller, { answer }, deps.clock.now())
       return answer
@@ -82,9 +87,15 @@ const NOBODY: Caller = {
   isController: false,
 }
 
+/** Whether no token is looked at. */
+function isOpen(request: EngineRequest, place: Place | undefined): boolean {
+  const route = place?.match?.route
+  return route?.unauthenticated === true || (route?.anonymous === 'allowed' && !request.token)
+}
+
 /** Who asks. Throws `denied` unless the route needs no token or the request carries one that lives and may be used from here. */
 async function identify(deps: HandleDeps, request: EngineRequest, place: Place | undefined): Promise<Identified> {
-  if (place?.match?.route.unauthenticated) return { caller: NOBODY }
+  if (isOpen(request, place)) return { caller: NOBODY }
   const found = request.token && (await deps.tokens.lookup(request.token))
   if (!found) throw denied()
   const { record } = found
@@ -148,7 +159,7 @@ async function authorize(
   call: Call<Record<string, unknown>> | undefined,
 ): Promise<void> {
   const route = place?.match?.route
-  if (route?.unauthenticated) return
+  if (isOpen(request, place)) return
   const exists = route?.exists
   const alias = canonicalPath(place)
   const { allowed } = await deps.policies.decide(caller.policies, {
@@ -157,9 +168,20 @@ async function authorize(
     operation: request.operation,
     exists: async () => (exists && call ? exists(call) : true),
     fields: request.fields,
+    meaning: (name, value) => meaningOf(route, name, value),
     needsSudo: route?.sudo === true,
   })
   if (!allowed) throw denied()
+}
+
+/** What the handler will see for a field; undefined where it will see nothing, or refuse it. */
+function meaningOf(route: Route | undefined, name: string, value: unknown): unknown {
+  try {
+    const [meant] = Object.values(route?.body?.parse({ [name]: value }).value ?? {})
+    return meant instanceof Secret ? meant.reveal() : meant
+  } catch {
+    return undefined
+  }
 }
 
 /** The path of the same object by the name under which it is kept; `undefined` where that is no other. */

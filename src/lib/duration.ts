@@ -13,6 +13,8 @@ const UNIT_NS: Record<string, bigint> = {
 }
 // Go's time.Duration is a signed 64-bit count of nanoseconds, about 292 years.
 const LONGEST_NS = 9_223_372_036_854_775_807n
+/** Reading a number takes longer than in proportion to its digits. */
+const LONGEST_TEXT = 64
 const PART = /^(\d+)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h|d)|^\.(\d+)(ns|us|µs|μs|ms|s|m|h|d)/
 
 /**
@@ -29,6 +31,7 @@ export function parseDurationMs(value: string | number, field: string): number {
   } else {
     const text = value.trim()
     if (text === '' || text === '0') return 0
+    if (text.length > LONGEST_TEXT) throw refuse()
     if (/^\d+$/.test(text)) ns = BigInt(text) * 1_000_000_000n
     else {
       ns = 0n

@@ -38,7 +38,9 @@ export async function startServer(deps: {
   const audit = config.auditLog === 'off' ? undefined : stack.use(await openAuditFile(config.auditLog))
   const engine = stack.use(
     await startEngine({
-      store: new Store(driver, barrier, systemClock),
+      store: new Store(driver, barrier, systemClock, (error) =>
+        log.error({ err: error }, 'a part of the store is damaged and was left out: restore a backup'),
+      ),
       barrier,
       // SQLite lets one process in: what another one left open is left by a dead one.
       isExclusive: true,

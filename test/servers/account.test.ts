@@ -585,7 +585,7 @@ describe('the worker', () => {
 })
 
 describe('after a restore', () => {
-  const mark = { at: new Date('2026-01-02T00:00:00Z') }
+  const mark = { at: new Date('2026-01-02T00:00:00Z'), version: 0 }
   const since = new Date('2026-01-01T00:00:00Z')
 
   test('a password is proven by one bind, once', async () => {

@@ -1,5 +1,7 @@
+import { statSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import type { Socket } from 'node:net'
+import path from 'node:path'
 import { connect } from 'node:tls'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type Keyturn, startKeyturn } from '../support/keyturn.ts'
@@ -113,6 +115,67 @@ describe('a deny is not got around by another spelling of the same object', () =
   })
 })
 
+describe('a field is not got around by another spelling of its value', () => {
+  let token: string
+  beforeAll(async () => {
+    token = await tokenWith(
+      'no-admin',
+      `path "auth/token/create" {
+         capabilities = ["update", "sudo"]
+         denied_parameters = {
+           "policies" = ["admin", "ops-*"]
+           "no_parent" = [true]
+           "ttl" = ["1h"]
+           "meta" = [{ "team" = "red" }]
+         }
+       }
+       path "auth/token/create-orphan" {
+         capabilities = ["update", "sudo"]
+         allowed_parameters = { "policies" = ["team-*", "dev"] }
+       }`,
+    )
+  })
+  const create = (path: string, body: object) => keyturn.call('POST', `auth/token/${path}`, body, { token })
+
+  test.each([
+    { policies: ['admin'] },
+    { policies: [' admin'] },
+    { policies: ['ADMIN'] },
+    { policies: 'dev,\tAdmin' },
+    { policies: ['dev', 'Ops-1'] },
+    { no_parent: true },
+    { no_parent: 1 },
+    { no_parent: 't' },
+    { ttl: '60m' },
+    { ttl: 3600 },
+    { ttl: '3600s' },
+    { meta: { team: 'red' } },
+    { meta: '{"team":"red"}' },
+    { meta: ['team=red'] },
+  ])('denied: %j', async (body) => {
+    const answer = await create('create', body)
+    expect(answer.status, answer.text).toBe(403)
+  })
+
+  test.each([{ policies: 'team-a,admin' }, { policies: ['team-a', 'admin'] }, { policies: 'team-a, dev,admin' }])(
+    'not allowed: %j',
+    async (body) => {
+      const answer = await create('create-orphan', body)
+      expect(answer.status, answer.text).toBe(403)
+    },
+  )
+
+  test('what is neither stays so', async () => {
+    for (const body of [
+      { policies: ['dev'], ttl: '2h', no_parent: false, meta: { team: 'blue' } },
+      { policies: 'dev' },
+    ])
+      expect((await create('create', body)).status).toBe(200)
+    for (const body of [{ policies: 'team-a, dev' }, { policies: ['team-a', 'dev'] }, { policies: 'dev' }])
+      expect((await create('create-orphan', body)).status).toBe(200)
+  })
+})
+
 describe('login', () => {
   const login = (name: string, password: string) =>
     keyturn.call('POST', `auth/ldap/login/${encodeURIComponent(name)}`, { password }, { token: null })
@@ -185,6 +248,36 @@ describe('bodies', () => {
   })
 })
 
+describe('bodies made to be laborious, from nobody', () => {
+  const megabytes = 30 * 1024 * 1024
+  const repeated = (piece: string) => piece.repeat(megabytes / piece.length)
+  test.each([
+    ['numbers', () => `{"a":[${repeated('1,')}1]}`],
+    ['objects', () => `{"a":[${repeated('{},')}1]}`],
+    ['names', () => `{${Array.from({ length: 2_000_000 }, (_, n) => `"${n.toString(36)}":1`).join(',')}}`],
+    ['as many names as there may be', () => `{${Array.from({ length: 49_000 }, (_, n) => `"n${n}":1`).join(',')}}`],
+    ['as many numbers as there may be', () => `{"password":[${'1,'.repeat(49_000)}1]}`],
+    ['a list in a text', () => `{"password":"${repeated('aaaa,')}"}`],
+    ['quotation marks', () => `{"password":"${repeated('\\"')}"}`],
+    ['brackets', () => repeated('[')],
+  ])('%s: nobody else waits, and the audit log stays small', async (_what, make) => {
+    const log = path.join(keyturn.dataDir, 'audit.log')
+    const body = make()
+    const sizeBefore = statSync(log).size
+    let over = false
+    const laborious = keyturn.call('POST', 'auth/ldap/login/x', body, { token: null }).finally(() => (over = true))
+    let worstMs = 0
+    while (!over) {
+      const startMs = performance.now()
+      expect((await keyturn.call('GET', 'sys/health', undefined, { token: null })).status).toBe(200)
+      worstMs = Math.max(worstMs, performance.now() - startMs)
+    }
+    expect((await laborious).status).toBe(400)
+    expect(worstMs).toBeLessThan(1_000)
+    expect(statSync(log).size - sizeBefore).toBeLessThan(10_000)
+  })
+})
+
 describe('mounts', () => {
   test('an auth mount is not removed past the sudo that sys/auth asks for', async () => {
     await done('POST', 'sys/auth/staff', { type: 'ldap' })
@@ -216,6 +309,24 @@ describe('tokens', () => {
       Array.from({ length: 20 }, () => keyturn.call('GET', 'auth/token/lookup-self', undefined, { token })),
     )
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(1)
+  })
+
+  test('once one of several who revoke a token is told so, nothing that stems from it works', async () => {
+    const make = async (parent?: string) => {
+      const options = parent === undefined ? {} : { token: parent }
+      return (await keyturn.call('POST', 'auth/token/create', {}, options)).body.auth.client_token as string
+    }
+    const top = await make()
+    const child = await make(top)
+    const grandchildren = await Promise.all(Array.from({ length: 250 }, () => make(child)))
+    const revoke = () => keyturn.call('POST', 'auth/token/revoke', { token: top })
+    const all = Array.from({ length: 4 }, revoke)
+    expect((await Promise.race(all)).status).toBe(204)
+    const after = await Promise.all(
+      grandchildren.slice(-40).map((token) => keyturn.call('GET', 'auth/token/lookup-self', undefined, { token })),
+    )
+    expect(after.map(({ status }) => status)).toEqual(after.map(() => 403))
+    expect((await Promise.all(all)).map(({ status }) => status)).toEqual([204, 204, 204, 204])
   })
 
   test.each(['keyturn-controller', 'Keyturn-Controller', ' keyturn-controller '])(

@@ -265,7 +265,8 @@ describe('all routes', () => {
           open.push(`${operation} ${mount}${route.pattern}`)
           continue
         }
-        for (const headers of [{}, { 'x-vault-token': 'kts.unknown' }, { authorization: 'Bearer kts.unknown' }]) {
+        const strangers = [{ 'x-vault-token': 'kts.unknown' }, { authorization: 'Bearer kts.unknown' }]
+        for (const headers of route.anonymous === 'allowed' ? strangers : [{}, ...strangers]) {
           const { status, text } = await send(headers)
           if (status !== 403 || !text.includes('permission denied'))
             wrong.push(`${method} ${at} with ${JSON.stringify(headers)}: wanted 403, got ${status} ${text}`)
@@ -280,9 +281,11 @@ describe('all routes', () => {
     expect(wrong.join('\n')).toBe('')
     expect(open.sort()).toEqual([
       'read sys/health',
+      'read sys/init',
       'read sys/leader',
       'read sys/seal-status',
       'write auth/ldap/login/:username+',
+      'write sys/init',
     ])
     expect(await everything()).toEqual(before)
   })

@@ -282,6 +282,12 @@ export function testStorageDriver(name: string, open: (directory: string) => Pro
         expect((await driver.events(0, 9)).events.map(({ number }) => number)).toEqual([2, 3, 4])
       })
 
+      it('are forgotten by count where the first is young, and no further', async () => {
+        for (const seconds of [9, 1, 9, 2]) await driver.commit([event('', seconds)])
+        await driver.pruneEvents({ before: at(5), keep: 3 })
+        expect((await driver.events(0, 9)).events.map(({ number }) => number)).toEqual([2, 3, 4])
+      })
+
       it('are forgotten by the thousands', async () => {
         await driver.commit(Array.from({ length: 2500 }, () => event('', 1)))
         await driver.pruneEvents({ before: at(5), keep: 10_000 })

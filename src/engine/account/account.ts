@@ -16,7 +16,14 @@ export const accountCodec = z.object({
   dn: z.string().exactOptional(),
   /** Number of confirmed passwords so far; 0 while none is known. */
   credentialVersion: z.int(),
-  confirmed: z.object({ password: secretCodec, since: instantCodec }).exactOptional(),
+  confirmed: z
+    .object({
+      password: secretCodec,
+      since: instantCodec,
+      /** Version of the record when it was confirmed: that of its `pending`, or a later one. */
+      basedOn: z.int().exactOptional(),
+    })
+    .exactOptional(),
   /** The password before `confirmed`. */
   previous: secretCodec.exactOptional(),
   pending: z

@@ -72,15 +72,16 @@ describe('a failure', () => {
 describe('a promote', () => {
   test('confirms, remembers the old one, and forgets everything that was open', () => {
     const failing = failed({ ...turning, abandoned: new Secret('x'), driftedSince: now }, rejected, now, systemRandom)
-    const next = promoted(failing.account, new Secret('new'), { now: after(5), dn: 'uid=a' })
+    const next = promoted(failing.account, new Secret('new'), { now: after(5), version: 7, dn: 'uid=a' })
     expect(Object.keys(next).sort()).toEqual(['confirmed', 'credentialVersion', 'dn', 'previous'])
     expect(next.confirmed?.password.reveal()).toBe('new')
+    expect(next.confirmed).toMatchObject({ since: after(5), basedOn: 7 })
     expect(next.previous?.reveal()).toBe('old')
     expect(next.credentialVersion).toBe(2)
   })
 
   test('of a first password has no old one', () => {
-    expect(promoted({ credentialVersion: 0 }, new Secret('new'), { now }).previous).toBeUndefined()
+    expect(promoted({ credentialVersion: 0 }, new Secret('new'), { now, version: 7 }).previous).toBeUndefined()
   })
 })
 

@@ -37,12 +37,16 @@ export function held(account: AccountState, hold: { heldUntil: Date; holder: str
 }
 
 /** The directory has this password: it is the confirmed one from now on. */
-export function promoted(account: AccountState, password: Secret, at: { now: Date; dn?: string }): AccountState {
+export function promoted(
+  account: AccountState,
+  password: Secret,
+  at: { now: Date; version: number; dn?: string },
+): AccountState {
   const dn = at.dn ?? account.dn
   return {
     ...(dn !== undefined && { dn }),
     credentialVersion: account.credentialVersion + 1,
-    confirmed: { password, since: at.now },
+    confirmed: { password, since: at.now, basedOn: at.version },
     ...(account.confirmed && { previous: account.confirmed.password }),
   }
 }

@@ -38,15 +38,14 @@ export function createRestoredWorker<T>(
     }
     for (let after: string | undefined; ; ) {
       const options = { limit: PAGE, ...(after !== undefined && { after }) }
-      const page = await store.list(hosts.recordKind, `${mountId}/`, options)
-      const keys = page.map(({ key }) => key)
+      const keys = await store.keys(hosts.recordKind, `${mountId}/`, options)
       for (let i = 0; i < keys.length; i += PARALLEL) {
         // A closed guard would refuse all the others as well.
         const state = await guard.state(mountId)
         if (!state.isOpen && state.probeAt > deps.clock.now()) return false
         await Promise.all(keys.slice(i, i + PARALLEL).map(proveOne))
       }
-      if (page.length < PAGE) return isComplete
+      if (keys.length < PAGE) return isComplete
       after = keys.at(-1)
     }
   }
@@ -57,7 +56,7 @@ export function createRestoredWorker<T>(
       const mark = await readRestoreMark(store)
       if (!mark) return IDLE_MS
       const mounts = await hosts.mounts()
-      const complete = await Promise.all(mounts.map(({ id }) => proveMount(id, mark.value, signal)))
+      const complete = await Promise.all(mounts.map(({ id }) => proveMount(id, mark, signal)))
       if (complete.includes(false)) return AGAIN_MS
       await store.commit([clearRestoreMark(mark)])
       log.info('every account has been proven since the store was restored')

@@ -20,11 +20,14 @@ export function restoreId(mark: RestoreMark): string {
   return mark.at.toISOString()
 }
 
-/** Whether the confirmed password may be served. `mark` is the store's last restore, if there was any. */
+/**
+ * Whether the confirmed password may be served. `mark` is the store's last restore, if there was any. Versions tell what came after it: the clock
+ * of the machine that made the backup may have been ahead.
+ */
 export function isProven(account: AccountState, mark: RestoreMark | undefined): boolean {
   if (account.driftedSince) return false
   if (!mark || !account.confirmed) return true
-  return account.confirmed.since > mark.at || account.provenAfter === restoreId(mark)
+  return (account.confirmed.basedOn ?? 0) > mark.version || account.provenAfter === restoreId(mark)
 }
 
 export interface RestoredDeps {

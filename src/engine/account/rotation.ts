@@ -147,7 +147,8 @@ export class Rotation {
       const { pending } = fresh.account
       if (!pending) throw new Error('a promote needs a pending password')
       const now = this.#clock.now()
-      const account = promoted(fresh.account, pending.password, { now, ...(dn !== undefined && { dn }) })
+      const at = { now, version: fresh.version, ...(dn !== undefined && { dn }) }
+      const account = promoted(fresh.account, pending.password, at)
       const data = { credential_version: account.credentialVersion }
       const events: NewEvent[] = [{ type: 'rotate', ...fresh.subject, data }]
       return { account, dueAt: fresh.nextRotation(now), promoted: now, events }

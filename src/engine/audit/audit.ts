@@ -1,7 +1,7 @@
-import { Secret } from '../../lib/secret.ts'
 import type { Caller } from '../backend.ts'
-import type { EngineAnswer, EngineRequest, Value } from '../request.ts'
+import type { EngineAnswer, EngineRequest } from '../request.ts'
 import type { Barrier } from '../seal/barrier.ts'
+import { type Hash, recordedAnswer, recordedFields, recordedMessage } from './recorded.ts'
 
 /**
  * Who did what, one JSON line before a request is served and one with its outcome. Texts in bodies and answers, and every token, stand
@@ -48,7 +48,11 @@ export function createAudit(device: AuditDevice | undefined, barrier: Barrier): 
         time: at,
         type: 'request',
         auth: authOf(caller),
-        request: { ...requestOf(request), mount_type: place.mountType, data: fieldsOf(request, place.fields, hash) },
+        request: {
+          ...requestOf(request),
+          mount_type: place.mountType,
+          ...recordedFields(request.fields, place.fields, hash),
+        },
       })
     },
     async response(request, caller, outcome, at) {
@@ -59,7 +63,7 @@ export function createAudit(device: AuditDevice | undefined, barrier: Barrier): 
         auth: authOf(caller),
         request: requestOf(request),
         ...('error' in outcome
-          ? { error: { ...outcome.error, message: withoutInput(outcome.error.message, request, hash) } }
+          ? { error: { ...outcome.error, message: recordedMessage(outcome.error.message, request.fields, hash) } }
           : { response: responseOf(outcome.answer, hash) }),
       })
     },
@@ -68,8 +72,6 @@ export function createAudit(device: AuditDevice | undefined, barrier: Barrier): 
     },
   }
 }
-
-type Hash = (text: string) => string
 
 function requestOf(request: EngineRequest) {
   return {
@@ -80,40 +82,6 @@ function requestOf(request: EngineRequest) {
     transport: request.remote.transport,
     ...(request.owner !== undefined && { owner: request.owner }),
   }
-}
-
-function fieldsOf({ fields }: EngineRequest, known: readonly string[], hash: Hash) {
-  return Object.fromEntries(
-    Object.entries(fields).map(([name, value]) => [known.includes(name) ? name : hash(name), given(value, hash)]),
-  )
-}
-
-/** Bodies come from JSON, so there is nothing else in them. A number may be a password as well. */
-function given(value: unknown, hash: Hash): unknown {
-  if (value instanceof Secret) return hash(value.reveal())
-  if (typeof value === 'string' || typeof value === 'number') return hash(String(value))
-  if (Array.isArray(value)) return value.map((item) => given(item, hash))
-  if (typeof value !== 'object' || value === null) return value
-  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, given(item, hash)]))
-}
-
-const SHORTEST_QUOTE = 4
-
-/** A message may quote what it refuses; here only its hash may stand. */
-function withoutInput(message: string, { fields }: EngineRequest, hash: Hash): string {
-  let text = message
-  for (const input of textsIn(fields))
-    for (const quoted of [input, ...input.split(',').map((item) => item.trim())])
-      for (const spelled of [quoted, quoted.toLowerCase()])
-        if (spelled.length >= SHORTEST_QUOTE) text = text.replaceAll(spelled, () => hash(spelled))
-  return text
-}
-
-function textsIn(value: unknown): string[] {
-  if (typeof value === 'string') return [value]
-  if (value instanceof Secret) return [value.reveal()]
-  if (typeof value !== 'object' || value === null) return []
-  return Object.values(value).flatMap(textsIn)
 }
 
 function describe(caller: Caller, hash: Hash): object {
@@ -133,7 +101,7 @@ function responseOf(answer: EngineAnswer, hash: Hash) {
     kind: answer.kind,
     mount_type: answer.mountType,
     ...(answer.keys && { keys: answer.keys.length }),
-    ...(answer.data && { data: hashed(answer.data, hash) }),
+    ...(answer.data && recordedAnswer(answer.data, hash)),
     ...(auth && {
       auth: {
         client_token: hash(auth.clientToken.reveal()),
@@ -143,12 +111,4 @@ function responseOf(answer: EngineAnswer, hash: Hash) {
       },
     }),
   }
-}
-
-function hashed(value: Value, hash: Hash): unknown {
-  if (value instanceof Secret) return hash(value.reveal())
-  if (typeof value === 'string') return hash(value)
-  if (value === null || typeof value !== 'object' || value instanceof Date) return value
-  if (Array.isArray(value)) return value.map((item) => hashed(item, hash))
-  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, hashed(item, hash)]))
 }

@@ -53,6 +53,22 @@ test('a record that cannot be written is written later, and those before it not 
   expect(lines.map(({ number }) => number)).toEqual([1, 2, 3])
 })
 
+test('an event that cannot be read is told as a gap, and what follows it is recorded', async () => {
+  const { store, driver } = await openEngineStore(clock)
+  const { lines, worker } = recorder(store)
+  await happen(store, 'rotate', 'rotate', 'rotate')
+  // The memory driver gives out what it holds.
+  const [damaged] = (await driver.events(1, 1)).events
+  damaged?.value.fill(1, 20, 21)
+  await worker().tick(signal)
+  await worker().tick(signal)
+  expect(lines).toEqual([
+    expect.objectContaining({ type: 'rotation', number: 1 }),
+    { type: 'rotation-gap', after: 1, first_kept: 3 },
+    expect.objectContaining({ type: 'rotation', number: 3 }),
+  ])
+})
+
 test('events that went before they could be recorded are told as a gap', async () => {
   const { store } = await openEngineStore(clock)
   const { lines, worker } = recorder(store)

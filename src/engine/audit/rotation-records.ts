@@ -30,6 +30,9 @@ export function createRotationRecords({
     if (RECORDED.has(type)) await audit.event('rotation', facts, time)
   }
 
+  const recordGap = (after: number, firstKept: number) =>
+    audit.event('rotation-gap', { after, first_kept: firstKept }, clock.now())
+
   return {
     name: 'rotation-records',
     async tick() {
@@ -37,19 +40,19 @@ export function createRotationRecords({
       for (;;) {
         const before = await store.read(placeKind, KEY)
         const after = before?.value.after ?? 0
-        const { events, firstKept } = await store.events(after, PAGE)
-        if (firstKept > after + 1 && before)
-          await audit.event('rotation-gap', { after, first_kept: firstKept }, clock.now())
+        const { events, damaged, firstKept } = await store.events(after, PAGE)
+        if (firstKept > after + 1 && before) await recordGap(after, firstKept)
         let reached = after
         try {
-          for (const event of events) {
-            await record(event)
-            reached = event.number
+          for (const one of [...events, ...damaged].sort((a, b) => numberOf(a) - numberOf(b))) {
+            if (typeof one === 'number') await recordGap(one - 1, one + 1)
+            else await record(one)
+            reached = numberOf(one)
           }
         } finally {
           if (reached > after) await remember(store, reached)
         }
-        if (events.length < PAGE) return LOOK_MS
+        if (events.length + damaged.length < PAGE) return LOOK_MS
       }
     },
     async wake(signal) {
@@ -66,6 +69,8 @@ const PAGE = 500
 const GATHER_MS = 200
 /** Another server's commits wake nobody here. */
 const LOOK_MS = 10_000
+
+const numberOf = (one: EngineEvent | number) => (typeof one === 'number' ? one : one.number)
 
 const placeKind = recordKind('core/', z.object({ after: z.int() }))
 const KEY = 'audit-place'

@@ -4,7 +4,7 @@ import { type Random, randomText } from '../../lib/random.ts'
 import type { Backend, Mount } from '../backend.ts'
 import { findRoute, type Place } from '../router.ts'
 import { retryConflicts } from '../storage/retry.ts'
-import { type Change, publish, put, recordKind, type Store, type Stored } from '../storage/store.ts'
+import { type Change, instantCodec, publish, put, recordKind, type Store } from '../storage/store.ts'
 
 /**
  * Which backend stands where. The whole table is one small record, read at every request (by version: it is decoded only when it
@@ -21,15 +21,34 @@ const mountCodec = z.object({
   defaultLeaseTtlMs: z.number(),
   maxLeaseTtlMs: z.number(),
   lockout: z.object({ threshold: z.int(), durationMs: z.number(), counterResetMs: z.number(), disabled: z.boolean() }),
+  listingVisibility: z.enum(['', 'hidden', 'unauth']).exactOptional(),
+  tokenType: z.enum(['service', 'default-service']).exactOptional(),
+  isDefault: z.boolean().exactOptional(),
+  movedFrom: z.string().exactOptional(),
   owner: z.string().exactOptional(),
 })
-const tableKind = recordKind('core/', z.object({ mounts: z.array(mountCodec) }))
+const tableKind = recordKind(
+  'core/',
+  z.object({
+    mounts: z.array(mountCodec),
+    removing: z.array(z.object({ mount: mountCodec, since: instantCodec })).exactOptional(),
+  }),
+)
 const KEY = 'mounts'
 
-type Table = { readonly version: number; readonly mounts: readonly Mount[] }
+interface Table {
+  readonly mounts: readonly Mount[]
+  readonly removing: readonly RetiredMount[]
+}
+
+/** A mount that nobody finds any more. */
+export interface RetiredMount {
+  readonly mount: Mount
+  readonly since: Date
+}
 
 /** Failed logins before an account is locked, and for how long (CONTRACT 3.6). */
-const DEFAULT_LOCKOUT = { threshold: 5, durationMs: 900_000, counterResetMs: 900_000, disabled: false }
+export const DEFAULT_LOCKOUT = { threshold: 5, durationMs: 900_000, counterResetMs: 900_000, disabled: false }
 const PROTECTED = ['sys/', 'identity/', 'cubbyhole/', 'auth/', 'token/']
 
 export interface NewMount {
@@ -41,11 +60,16 @@ export interface NewMount {
   readonly defaultLeaseTtlMs?: number
   readonly maxLeaseTtlMs?: number
   readonly lockout?: Partial<Mount['lockout']>
+  readonly listingVisibility?: Mount['listingVisibility']
+  readonly tokenType?: Mount['tokenType']
   readonly owner?: string
 }
 
 export type MountSettings = Partial<
-  Pick<Mount, 'description' | 'defaultLeaseTtlMs' | 'maxLeaseTtlMs' | 'lockout' | 'owner'>
+  Pick<
+    Mount,
+    'description' | 'defaultLeaseTtlMs' | 'maxLeaseTtlMs' | 'lockout' | 'listingVisibility' | 'tokenType' | 'owner'
+  >
 >
 
 export class MountTable {
@@ -53,7 +77,7 @@ export class MountTable {
   readonly #random: Random
   /** By class and type: `secret/ldap`. */
   readonly #backends: ReadonlyMap<string, Backend>
-  #known: Table | undefined
+  #known: (Table & { readonly version: number }) | undefined
 
   constructor(store: Store, backends: ReadonlyMap<string, Backend>, random: Random) {
     this.#store = store
@@ -72,7 +96,7 @@ export class MountTable {
         accessor: this.#accessor('system', 'system'),
       },
     ]
-    const mounts = [...fixed, ...defaults.map((mount) => this.#entry(mount))]
+    const mounts = [...fixed, ...defaults.map((mount) => ({ ...this.#entry(mount), isDefault: true }))]
     await this.#store.commit([put(tableKind, KEY, { mounts }, { expected: 0 })])
   }
 
@@ -114,77 +138,94 @@ export class MountTable {
 
   /** Adds a mount; `invalid` where the type is unknown or the path is taken or not allowed. */
   async add(mount: NewMount): Promise<Mount> {
-    requireMountPath(mount.path)
+    requireMountPath(mount)
     // There is one, made with the store.
     if (mount.type === 'token' || !this.#backends.has(`${mount.class}/${mount.type}`))
       throw invalid(
         `type: there is no ${mount.class === 'auth' ? 'auth method' : 'secrets engine'} of type "${mount.type}"`,
       )
-    if (mount.class === 'secret' && PROTECTED.some((path) => mount.path.startsWith(path)))
-      throw invalid(`path: mounts below ${mount.path} are not allowed`)
     requireOrderedTtls(mount.defaultLeaseTtlMs ?? 0, mount.maxLeaseTtlMs ?? 0)
     const entry = this.#entry(mount)
-    await this.#change(
-      (mounts) => {
-        const taken = mounts.find((m) => m.path.startsWith(mount.path) || mount.path.startsWith(m.path))
-        if (taken) throw invalid(`path is already in use at ${taken.path}`)
-        return [...mounts, entry]
-      },
-      [publish({ type: 'mount-create', mount: mount.path, path: '' })],
-    )
+    await this.#change(({ mounts }) => {
+      requireFree(mount.path, mounts)
+      return { mounts: [...mounts, entry], also: [publish({ type: 'mount-create', mount: mount.path, path: '' })] }
+    })
     return entry
   }
 
   async tune(id: string, settings: MountSettings): Promise<void> {
-    await this.#change(
-      (mounts) =>
-        mounts.map((mount) => {
-          if (mount.id !== id) return mount
-          const tuned = { ...mount, ...settings }
-          requireOrderedTtls(tuned.defaultLeaseTtlMs, tuned.maxLeaseTtlMs)
-          return tuned
-        }),
-      [],
-    )
+    await this.#edit(id, (mount) => {
+      const tuned = { ...mount, ...settings }
+      requireOrderedTtls(tuned.defaultLeaseTtlMs, tuned.maxLeaseTtlMs)
+      return tuned
+    })
   }
 
   /** Leaves a mount to everybody: no resource owns it any more. */
   async disown(id: string): Promise<void> {
-    await this.#change(
-      (mounts) =>
-        mounts.map((mount) => {
+    await this.#edit(id, ({ owner: _, ...free }) => free)
+  }
+
+  /** Puts a mount at another path; all it owns goes with it. */
+  async move(id: string, path: string): Promise<void> {
+    await this.#change(({ mounts }) => {
+      const others = mounts.filter((mount) => mount.id !== id)
+      return {
+        mounts: mounts.map((mount) => {
           if (mount.id !== id) return mount
-          const { owner: _, ...free } = mount
-          return free
+          requireMountPath({ class: mount.class, path })
+          requireFree(path, others)
+          return { ...mount, path, movedFrom: mount.path }
         }),
-      [],
-    )
-  }
-
-  /** Forgets a mount. Its backend has forgotten what it owned before. */
-  async remove(mount: Mount): Promise<void> {
-    await this.#change(
-      (mounts) => mounts.filter((m) => m.id !== mount.id),
-      [publish({ type: 'mount-delete', mount: mount.path, path: '' })],
-    )
-  }
-
-  async #change(edit: (mounts: readonly Mount[]) => readonly Mount[], also: readonly Change[]): Promise<void> {
-    await retryConflicts(async () => {
-      const { version, mounts } = await this.#table()
-      await this.#store.commit([put(tableKind, KEY, { mounts: [...edit(mounts)] }, { expected: version }), ...also])
+        also: [publish({ type: 'mount-move', mount: path, path: '' })],
+      }
     })
   }
 
-  async #table(): Promise<Table> {
-    const read: Stored<{ mounts: Mount[] }> | 'unchanged' | undefined = await this.#store.readUnless(
-      tableKind,
-      KEY,
-      this.#known?.version,
-    )
+  /** From here on nobody finds the mount, and its path is free. `mount-removal.ts` does the rest. */
+  async retire(id: string, since: Date): Promise<void> {
+    await this.#change(({ mounts, removing }) => {
+      const mount = mounts.find((m) => m.id === id)
+      return {
+        mounts: mounts.filter((m) => m.id !== id),
+        ...(mount && {
+          removing: [...removing, { mount, since }],
+          also: [publish({ type: 'mount-delete', mount: mount.path, path: '' })],
+        }),
+      }
+    })
+  }
+
+  /** The mounts whose removal has not ended. */
+  async retired(): Promise<readonly RetiredMount[]> {
+    return (await this.#table()).removing
+  }
+
+  /** Forgets a mount that was retired. */
+  async drop(id: string): Promise<void> {
+    await this.#change(({ removing }) => ({ removing: removing.filter(({ mount }) => mount.id !== id) }))
+  }
+
+  async #edit(id: string, edit: (mount: Mount) => Mount): Promise<void> {
+    await this.#change(({ mounts }) => ({ mounts: mounts.map((mount) => (mount.id === id ? edit(mount) : mount)) }))
+  }
+
+  async #change(edit: (table: Table) => Partial<Table> & { readonly also?: readonly Change[] }): Promise<void> {
+    await retryConflicts(async () => {
+      const { version, ...before } = await this.#table()
+      const { also = [], ...changed } = edit(before)
+      const { mounts, removing } = { ...before, ...changed }
+      const table = { mounts: [...mounts], ...(removing.length > 0 && { removing: [...removing] }) }
+      await this.#store.commit([put(tableKind, KEY, table, { expected: version }), ...also])
+    })
+  }
+
+  async #table(): Promise<Table & { readonly version: number }> {
+    const read = await this.#store.readUnless(tableKind, KEY, this.#known?.version)
     if (read === 'unchanged' && this.#known) return this.#known
     if (!read || read === 'unchanged') throw new Error('the store has no mount table')
-    this.#known = { version: read.version, mounts: read.value.mounts }
+    const { mounts, removing = [] } = read.value
+    this.#known = { version: read.version, mounts, removing }
     return this.#known
   }
 
@@ -199,6 +240,8 @@ export class MountTable {
       defaultLeaseTtlMs: mount.defaultLeaseTtlMs ?? 0,
       maxLeaseTtlMs: mount.maxLeaseTtlMs ?? 0,
       lockout: { ...DEFAULT_LOCKOUT, ...mount.lockout },
+      ...(mount.listingVisibility !== undefined && { listingVisibility: mount.listingVisibility }),
+      ...(mount.tokenType !== undefined && { tokenType: mount.tokenType }),
       ...(mount.owner !== undefined && { owner: mount.owner }),
     }
   }
@@ -211,8 +254,8 @@ export class MountTable {
 
 const PATH_LIMIT = 253
 
-/** Throws `invalid` for a path that policies could not name or that is read differently in different places. */
-function requireMountPath(path: string): void {
+/** Throws `invalid` for a path that policies could not name, that is read differently in different places, or that is not for mounts. */
+function requireMountPath({ class: mountClass, path }: Pick<Mount, 'class' | 'path'>): void {
   const segments = path.slice(0, -1).split('/')
   if (
     path.length > PATH_LIMIT ||
@@ -221,6 +264,13 @@ function requireMountPath(path: string): void {
     throw invalid(
       `path: it must be at most ${PATH_LIMIT} characters, in segments that are not empty, without spaces, "*" and "+"`,
     )
+  if (mountClass === 'secret' && PROTECTED.some((place) => path.startsWith(place)))
+    throw invalid(`path: mounts below ${path} are not allowed`)
+}
+
+function requireFree(path: string, mounts: readonly Mount[]): void {
+  const taken = mounts.find((mount) => mount.path.startsWith(path) || path.startsWith(mount.path))
+  if (taken) throw invalid(`path is already in use at ${taken.path}`)
 }
 
 function requireOrderedTtls(defaultMs: number, maxMs: number): void {

@@ -1,5 +1,6 @@
 import type { Operation } from '../request.ts'
-import { type HclValue, isHclObject } from './hcl.ts'
+import type { HclValue } from './hcl.ts'
+import { fieldsAllowed, type Meaning } from './parameters.ts'
 import type { Capability, Parameters, PolicyRule } from './policy-text.ts'
 
 /**
@@ -55,6 +56,7 @@ export async function permits(
     readonly operation: Operation
     readonly exists: () => Promise<boolean>
     readonly fields: Readonly<Record<string, unknown>>
+    readonly meaning?: Meaning
     readonly needsSudo: boolean
   },
 ): Promise<boolean> {
@@ -68,7 +70,7 @@ export async function permits(
     return false
   }
   if (request.operation === 'list' || request.operation === 'delete') return true
-  return fieldsAllowed(grant, request.fields)
+  return fieldsAllowed(grant, request.fields, request.meaning)
 }
 
 /** Greater than 0 when pattern `a` is more specific than `b`; 0 only for equal patterns. */
@@ -124,67 +126,4 @@ function union(all: readonly Parameters[]): Parameters {
       merged.set(name, every ? [] : [...(known ?? []), ...values])
     }
   return merged
-}
-
-function fieldsAllowed(grant: Grant, fields: Readonly<Record<string, unknown>>): boolean {
-  const given = Object.entries(fields)
-    .filter(([, value]) => value !== null && value !== undefined)
-    .map(([name, value]) => [name.toLowerCase(), value] as const)
-  const names = new Set(given.map(([name]) => name))
-  for (const name of grant.requiredParameters) if (!names.has(name)) return false
-  const { allowedParameters: allowed, deniedParameters: denied } = grant
-  if (given.length > 0 && denied.has('*')) return false
-  for (const [name, value] of given) {
-    const refused = denied.get(name)
-    // A list is refused when any of its elements is, however it is spelled.
-    if (refused && (refused.length === 0 || spellings(value).some((one) => matchesAny(one, refused)))) return false
-    if (allowed.size === 0) continue
-    const values = allowed.get(name)
-    if (!values && !allowed.has('*')) return false
-    if (values && values.length > 0 && !valueAllowed(value, values)) return false
-  }
-  return true
-}
-
-function spellings(value: unknown): unknown[] {
-  if (Array.isArray(value)) return [value, ...value]
-  if (typeof value === 'string' && value.includes(',')) return [value, ...value.split(',').map((part) => part.trim())]
-  return [value]
-}
-
-function valueAllowed(value: unknown, values: readonly HclValue[]): boolean {
-  if (matchesAny(value, values)) return true
-  return Array.isArray(value) && value.length > 0 && value.every((one) => matchesAny(one, values))
-}
-
-function matchesAny(value: unknown, patterns: readonly HclValue[]): boolean {
-  return patterns.some((pattern) => {
-    if (typeof pattern === 'object' && pattern !== null) return canonical(plain(pattern)) === canonical(value)
-    if (typeof value === 'object') return false
-    return globMatches(String(pattern), String(value))
-  })
-}
-
-/** `*` at the beginning, the end or both stands for anything. */
-function globMatches(pattern: string, text: string): boolean {
-  if (pattern === '*') return true
-  const [open, close] = [pattern.startsWith('*'), pattern.endsWith('*')]
-  const core = pattern.slice(open ? 1 : 0, close ? -1 : undefined)
-  if (open && close) return text.includes(core)
-  if (open) return text.endsWith(core)
-  return close ? text.startsWith(core) : text === pattern
-}
-
-function plain(value: HclValue): unknown {
-  if (isHclObject(value)) return Object.fromEntries(value.members.map((member) => [member.key, plain(member.value)]))
-  return Array.isArray(value) ? value.map(plain) : value
-}
-
-/** JSON with the members of objects in order, so that equal values have equal texts. */
-function canonical(value: unknown): string {
-  return JSON.stringify(value, (_, inner: unknown) =>
-    typeof inner === 'object' && inner !== null && !Array.isArray(inner)
-      ? Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1)))
-      : inner,
-  )
 }

@@ -211,6 +211,15 @@ const constraints: { why: string; rules: string; fields: Record<string, unknown>
   { why: 'denied other value', rules: 'denied_parameters = { a = ["root"] }', fields: { a: 'x' }, want: true },
   { why: 'denied in a list', rules: 'denied_parameters = { a = ["root"] }', fields: { a: ['x', 'root'] }, want: false },
   { why: 'denied in commas', rules: 'denied_parameters = { a = ["root"] }', fields: { a: 'x, root' }, want: false },
+  { why: 'denied in capitals', rules: 'denied_parameters = { a = ["root"] }', fields: { a: 'ROOT' }, want: false },
+  { why: 'denied with spaces', rules: 'denied_parameters = { a = ["root"] }', fields: { a: [' root\t'] }, want: false },
+  { why: 'denied name in capitals', rules: 'denied_parameters = { A = ["x"] }', fields: { a: 'X' }, want: false },
+  {
+    why: 'denied glob in capitals',
+    rules: 'denied_parameters = { a = ["Root*"] }',
+    fields: { a: 'rOOTed' },
+    want: false,
+  },
   { why: 'all denied', rules: 'denied_parameters = { "*" = [] }', fields: { a: 1 }, want: false },
   { why: 'all denied, none given', rules: 'denied_parameters = { "*" = [] }', fields: {}, want: true },
   {

@@ -7,6 +7,7 @@ import { put, recordKind, remove, type Store } from '../storage/store.ts'
 import { requireWritable } from '../tenancy/owner.ts'
 import { type CompiledPolicy, compilePolicy, grantFor, permits } from './acl.ts'
 import { CONTROLLER_POLICY, CONTROLLER_POLICY_TEXT, DEFAULT_POLICY } from './built-in.ts'
+import type { Meaning } from './parameters.ts'
 import { parsePolicy, plainPolicyText } from './policy-text.ts'
 
 /**
@@ -23,6 +24,7 @@ interface PolicyRequest {
   /** Asked only where the answer depends on it. */
   readonly exists: () => Promise<boolean>
   readonly fields: Readonly<Record<string, unknown>>
+  readonly meaning?: Meaning
   readonly needsSudo: boolean
 }
 
@@ -105,9 +107,9 @@ export function createPolicyService({ store }: { readonly store: Store }): Polic
     async list() {
       const names = new Set(['default', 'root'])
       for (let after: string | undefined; ; ) {
-        const page = await store.list(policyKind, '', { limit: 500, ...(after !== undefined && { after }) })
-        for (const { key } of page) names.add(key)
-        after = page.at(-1)?.key
+        const page = await store.keys(policyKind, '', { limit: 500, ...(after !== undefined && { after }) })
+        for (const key of page) names.add(key)
+        after = page.at(-1)
         if (after === undefined) return [...names].sort()
       }
     },

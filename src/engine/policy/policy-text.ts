@@ -1,4 +1,3 @@
-import { parseDurationMs } from '../../lib/duration.ts'
 import { invalid } from '../../lib/errors.ts'
 import { type HclMember, type HclValue, isHclObject, parseHcl } from './hcl.ts'
 
@@ -11,8 +10,6 @@ export interface PolicyRule {
   readonly allowedParameters: Parameters
   readonly deniedParameters: Parameters
   readonly requiredParameters: readonly string[]
-  readonly minWrappingTtlMs: number
-  readonly maxWrappingTtlMs: number
 }
 export type Parameters = ReadonlyMap<string, readonly HclValue[]>
 
@@ -75,8 +72,6 @@ function ruleOf(written: string, member: HclMember): PolicyRule {
   let allowedParameters: Parameters = new Map()
   let deniedParameters: Parameters = new Map()
   let requiredParameters: readonly string[] = []
-  let minWrappingTtlMs = 0
-  let maxWrappingTtlMs = 0
   for (const inner of member.value.members) {
     if (inner.labels.length > 0) throw at(inner, `"${inner.key}" takes no label`)
     switch (inner.key) {
@@ -101,11 +96,9 @@ function ruleOf(written: string, member: HclMember): PolicyRule {
         requiredParameters = texts(inner).map((name) => name.toLowerCase())
         break
       case 'min_wrapping_ttl':
-        minWrappingTtlMs = durationOf(inner)
-        break
       case 'max_wrapping_ttl':
-        maxWrappingTtlMs = durationOf(inner)
-        break
+        // To leave it out would give bare what the policy wants wrapped.
+        throw at(inner, `${inner.key} is not supported: answers are not wrapped by this server`)
       case 'comment':
         break
       default:
@@ -113,16 +106,12 @@ function ruleOf(written: string, member: HclMember): PolicyRule {
     }
   }
   if (!granted) throw at(member, `path "${written}" has no capabilities`)
-  if (maxWrappingTtlMs > 0 && minWrappingTtlMs > maxWrappingTtlMs)
-    throw at(member, 'max_wrapping_ttl must not be less than min_wrapping_ttl')
   return {
     pattern,
     capabilities,
     allowedParameters,
     deniedParameters,
     requiredParameters,
-    minWrappingTtlMs,
-    maxWrappingTtlMs,
   }
 }
 
@@ -156,12 +145,6 @@ function parametersOf(member: HclMember): Parameters {
     parameters.set(key.toLowerCase(), value)
   }
   return parameters
-}
-
-function durationOf(member: HclMember): number {
-  const { value } = member
-  if (typeof value !== 'string' && typeof value !== 'number') throw at(member, `${member.key} must be a duration`)
-  return parseDurationMs(value, `policy, line ${member.line}: ${member.key}`)
 }
 
 function at(member: HclMember, why: string) {

@@ -1,9 +1,9 @@
 import { createSecretKey, type KeyObject } from 'node:crypto'
-import { closeSync, constants, fsyncSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { invalid } from '../../lib/errors.ts'
 import { type Random, systemRandom } from '../../lib/random.ts'
-import { ensureDirectory, errnoOf, fileFailure, syncToDisk } from '../storage/files.ts'
+import { ensureDirectory, errnoOf, fileFailure, publishFile } from '../storage/files.ts'
 import { decrypt, encrypt } from './cipher.ts'
 import type { Seal } from './seal.ts'
 
@@ -40,26 +40,19 @@ export function openFileSeal(
 }
 
 function createKeyFile(file: string, random: Random): void {
+  if (existsSync(file)) return
   ensureDirectory(dirname(file))
-  let fd: number
+  // Half a key, of a start that was killed, would be refused at every later one: it gets its name when it is whole and on the disk.
+  const fresh = `${file}.${random.uuid()}`
   try {
-    fd = openSync(file, constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY, 0o600)
+    writeFileSync(fresh, `${random.bytes(KEY_BYTES).toString('base64')}\n`, { flag: 'wx', mode: 0o600 })
+    publishFile(fresh, file)
   } catch (error) {
-    if (errnoOf(error) === 'EEXIST') return
-    throw fileFailure(error, 'create the seal key', file)
-  }
-  try {
-    writeSync(fd, `${random.bytes(KEY_BYTES).toString('base64')}\n`)
-    fsyncSync(fd)
-  } catch (error) {
-    // Half a key would be refused at every later start.
-    rmSync(file, { force: true })
-    throw fileFailure(error, 'write the seal key', file)
+    // Another start may have been faster.
+    if (!existsSync(file)) throw fileFailure(error, 'write the seal key', file)
   } finally {
-    closeSync(fd)
+    rmSync(fresh, { force: true })
   }
-  // Losing the key loses the store: its name must survive a loss of power as well.
-  syncToDisk(dirname(file))
 }
 
 function readKeyFile(file: string): KeyObject {

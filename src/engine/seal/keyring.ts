@@ -6,15 +6,17 @@
  */
 import { createHmac, createSecretKey, type KeyObject } from 'node:crypto'
 import * as z from 'zod'
-import { invalid } from '../../lib/errors.ts'
+import { AppError, invalid, unavailable } from '../../lib/errors.ts'
 import { type Random, systemRandom } from '../../lib/random.ts'
 import { type StorageDriver, VersionConflict } from '../storage/driver.ts'
 import type { Barrier } from './barrier.ts'
 import { decrypt, encrypt } from './cipher.ts'
 import type { Seal } from './seal.ts'
 
-const KEYRING = 'core/keyring'
+/** The only record that the barrier does not seal. */
+export const KEYRING = 'core/keyring'
 const KEY_BYTES = 32
+const STORE_DAMAGED = 'store-damaged'
 /** First octet of a sealed value; then the data key's number (4 octets, big endian), nonce, ciphertext, tag. */
 const FORMAT = 1
 const HEAD_BYTES = 5
@@ -39,7 +41,7 @@ export async function openBarrier(driver: StorageDriver, seal: Seal, random: Ran
 async function createKeyring(driver: StorageDriver, seal: Seal, random: Random): Promise<Uint8Array> {
   const isEmpty = (await driver.list('', { limit: 1 })).length === 0 && (await driver.events(0, 1)).last === 0
   if (!isEmpty)
-    throw invalid('the store has no keyring though it is not empty; restore a backup', { reason: 'store-damaged' })
+    throw invalid('the store has no keyring though it is not empty; restore a backup', { reason: STORE_DAMAGED })
   const newKey = () => random.bytes(KEY_BYTES).toString('base64')
   const keyring: z.input<typeof keyringSchema> = { data: [{ id: 1, key: newKey() }], hash: newKey() }
   const value = await seal.wrap(Buffer.from(JSON.stringify(keyring)))
@@ -51,6 +53,11 @@ async function createKeyring(driver: StorageDriver, seal: Seal, random: Random):
     if (!madeByOther) throw error
     return madeByOther.value
   }
+}
+
+/** Whether an error says that something in the store is not as it was written. */
+export function isDamage(error: unknown): error is AppError {
+  return error instanceof AppError && error.reason === STORE_DAMAGED
 }
 
 function createBarrier(keyring: Keyring, random: Random): Barrier {
@@ -71,7 +78,8 @@ function createBarrier(keyring: Keyring, random: Random): Barrier {
         if (!dataKey) throw new Error('its data key is not in the keyring')
         return decrypt(dataKey, key, octets.subarray(HEAD_BYTES))
       } catch (cause) {
-        throw new Error(`the stored value of ${key} does not open: it is damaged or was moved there`, { cause })
+        const message = `the stored value of ${key} does not open: it is damaged or was moved there; restore a backup`
+        throw unavailable(message, { cause, reason: STORE_DAMAGED })
       }
     },
     // No purpose holds a NUL, so no two pairs of purpose and text give the same input.

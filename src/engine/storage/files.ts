@@ -82,13 +82,6 @@ export function syncToDisk(path: string): void {
   }
 }
 
-/** Puts a finished file in the place of another, durably. */
-export function replaceFile(finished: string, file: string): void {
-  syncToDisk(finished)
-  renameSync(finished, file)
-  syncToDisk(dirname(file))
-}
-
 /** Gives a finished file its name, durably; throws `invalid` when that name is taken, and then leaves both as they are. */
 export function publishFile(finished: string, file: string): void {
   syncToDisk(finished)

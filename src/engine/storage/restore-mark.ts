@@ -1,23 +1,28 @@
 import * as z from 'zod'
-import { type Change, instantCodec, put, recordKind, remove, type Store, type Stored } from './store.ts'
+import { type Change, instantCodec, put, recordKind, remove, type Store } from './store.ts'
 
 /**
  * Says that the store was laid down from a backup and no account in it was proven since: its passwords may be older than those in the
  * directory. Whoever proves them clears the mark in the commit that records so.
  */
-export const RestoreMark = recordKind('core/', z.object({ at: instantCodec }))
-export type RestoreMark = { readonly at: Date }
+const markKind = recordKind('core/', z.object({ at: instantCodec }))
+export interface RestoreMark {
+  readonly at: Date
+  /** Greater than every version in the backup, less than every version given since. */
+  readonly version: number
+}
 
 const KEY = 'restored'
 
-export function readRestoreMark(store: Store): Promise<Stored<RestoreMark> | undefined> {
-  return store.read(RestoreMark, KEY)
+export async function readRestoreMark(store: Store): Promise<RestoreMark | undefined> {
+  const stored = await store.read(markKind, KEY)
+  return stored && { at: stored.value.at, version: stored.version }
 }
 
 export function setRestoreMark(at: Date): Change {
-  return put(RestoreMark, KEY, { at }, { expected: 'any' })
+  return put(markKind, KEY, { at }, { expected: 'any' })
 }
 
-export function clearRestoreMark(mark: Stored<RestoreMark>): Change {
-  return remove(RestoreMark, KEY, { expected: mark.version })
+export function clearRestoreMark(mark: RestoreMark): Change {
+  return remove(markKind, KEY, { expected: mark.version })
 }

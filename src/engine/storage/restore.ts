@@ -2,6 +2,7 @@ import { chmodSync, constants, copyFileSync, existsSync, rmSync } from 'node:fs'
 import { dirname } from 'node:path'
 import type { Clock } from '../../lib/clock.ts'
 import { invalid, unavailable } from '../../lib/errors.ts'
+import { isDamage } from '../seal/keyring.ts'
 import type { Seal } from '../seal/seal.ts'
 import { ensureDirectory, errnoOf, fileFailure, publishFile } from './files.ts'
 import { openStore, storeFile } from './open.ts'
@@ -40,6 +41,7 @@ export async function restoreSnapshot(options: {
     {
       await using driver = openSqliteDriver(working)
       const store = await openStore({ driver, seal, clock })
+      await requireReadable(store, snapshot)
       await store.commit([setRestoreMark(clock.now()), ...((await amend?.(store)) ?? [])])
     }
     // Closing folded everything into the one file.
@@ -57,6 +59,19 @@ function requireWhole(snapshot: string): void {
     requireSound(db, snapshot)
   } finally {
     db.close()
+  }
+}
+
+/** A value whose octets are in place may still be another than was written. */
+async function requireReadable(store: Store, snapshot: string): Promise<void> {
+  try {
+    await store.requireWhole()
+  } catch (cause) {
+    if (!isDamage(cause)) throw cause
+    throw invalid(`the backup ${snapshot} is damaged (${cause.message}); nothing was restored`, {
+      cause,
+      reason: 'store-damaged',
+    })
   }
 }
 

@@ -1,4 +1,4 @@
-import { rmSync } from 'node:fs'
+import { existsSync, rmSync } from 'node:fs'
 import { backup, type DatabaseSync, type SQLOutputValue, type StatementSync } from 'node:sqlite'
 import { AppError, unavailable } from '../../lib/errors.ts'
 import {
@@ -10,7 +10,7 @@ import {
   type StorageDriver,
   VersionConflict,
 } from './driver.ts'
-import { alreadyThere, createPrivateFile, fileFailure, replaceFile } from './files.ts'
+import { alreadyThere, createPrivateFile, fileFailure, publishFile } from './files.ts'
 import { compareKeys } from './keys.ts'
 import { openDatabase, openFrozenDatabase, storeFailure } from './sqlite-file.ts'
 import { WriteGroup } from './write-group.ts'
@@ -106,11 +106,13 @@ class SqliteDriver implements StorageDriver {
     // In small steps, so that a long backlog never holds up other writes.
     for (let forgotten = PRUNED_AT_ONCE; forgotten === PRUNED_AT_ONCE; ) {
       forgotten = await this.#write(0, () => {
-        const firstYoung = this.#sql.firstEventSince.get(before.getTime())
-        const end = this.#lastEvent() + 1
-        const bound = Math.max(firstYoung ? integer(firstYoung['number']) : end, end - keep)
-        const first = this.#firstEvent() ?? end
-        return Number(this.#sql.forgetEvents.run(Math.min(bound, first + PRUNED_AT_ONCE)).changes)
+        const firstKept = this.#lastEvent() + 1 - keep
+        const oldest = this.#sql.oldestEvents.all(PRUNED_AT_ONCE)
+        const young = oldest.findIndex((row) => integer(row['time']) >= before.getTime())
+        const kept = oldest.findIndex((row) => integer(row['number']) >= firstKept)
+        const gone = young < 0 || kept < 0 ? oldest.length : Math.max(young, kept)
+        const last = oldest[gone - 1]
+        return last ? Number(this.#sql.forgetEvents.run(integer(last['number'])).changes) : 0
       })
     }
   }
@@ -128,19 +130,19 @@ class SqliteDriver implements StorageDriver {
 
   async #copyTo(file: string): Promise<void> {
     if (!this.#db.isOpen) throw unavailable('the store is closed')
-    // The name is taken at once, so that a second backup is refused, and the content appears under it when it is complete.
-    if (!createPrivateFile(file)) throw alreadyThere(file)
-    const partial = `${file}.partial`
+    if (existsSync(file)) throw alreadyThere(file)
+    // It gets its name when it is complete: a server that is killed leaves nothing that looks like a backup. Snapshots go one after the other, so
+    // what is found under this name was left by such a one.
+    const partial = `${file}.keyturn-partial`
     // The copy runs on another thread and fails when it meets an open transaction, so groups run between its steps.
     this.#group.hold()
     try {
       rmSync(partial, { force: true })
       createPrivateFile(partial)
       await backup(this.#db, partial, { rate: PAGES_COPIED_AT_ONCE, progress: () => this.#group.turn() })
-      replaceFile(partial, file)
+      publishFile(partial, file)
     } catch (error) {
       rmSync(partial, { force: true })
-      rmSync(file, { force: true })
       const failure = storeFailure(error, `the backup ${file}`)
       throw failure instanceof AppError ? failure : fileFailure(failure, 'write the backup', file)
     } finally {
@@ -247,10 +249,10 @@ function prepare(db: DatabaseSync) {
     reserve: statement('UPDATE counter SET version = version + ?, event = event + ? RETURNING version, event'),
     lastEvent: statement('SELECT event FROM counter'),
     firstEvent: statement('SELECT number FROM event ORDER BY number LIMIT 1'),
-    firstEventSince: statement('SELECT number FROM event WHERE time >= ? ORDER BY number LIMIT 1'),
+    oldestEvents: statement('SELECT number, time FROM event ORDER BY number LIMIT ?'),
     events: statement('SELECT number, time, value FROM event WHERE number > ? ORDER BY number LIMIT ?'),
     append: statement('INSERT INTO event (number, time, value) VALUES (?, ?, ?)'),
-    forgetEvents: statement('DELETE FROM event WHERE number < ?'),
+    forgetEvents: statement('DELETE FROM event WHERE number <= ?'),
   }
 }
 

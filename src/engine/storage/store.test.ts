@@ -2,16 +2,17 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeEach, describe, expect, it } from 'vitest'
 import * as z from 'zod'
 import { TestClock } from '../../../test/support/test-clock.ts'
 import { Secret } from '../../lib/secret.ts'
 import { openFileSeal } from '../seal/file-seal.ts'
+import { openBarrier } from '../seal/keyring.ts'
 import { VersionConflict } from './driver.ts'
 import { compareKeys } from './keys.ts'
 import { createMemoryDriver } from './memory.ts'
 import { openStore, storeFile } from './open.ts'
-import { check, instantCodec, publish, put, recordKind, remove, secretCodec } from './store.ts'
+import { check, instantCodec, publish, put, recordKind, remove, Store, secretCodec } from './store.ts'
 
 const Role = recordKind('role/', z.object({ password: secretCodec, at: instantCodec, dn: z.string().exactOptional() }))
 const clock = new TestClock()
@@ -54,6 +55,48 @@ describe('store', () => {
     const options = { now: due.at, until: role.at, limit: 9 }
     expect(await store.claimKeys(Role, 'rotation', options)).toEqual(['a', 'b'])
     expect(await store.claimKeys(Role, 'rotation', options)).toEqual([])
+  })
+
+  describe('with one value that is not as it was written', () => {
+    const due = { queue: 'rotation', at: new Date('2026-01-02T00:00:00Z') }
+    const told: string[] = []
+    let store: Store
+    beforeEach(async () => {
+      const driver = createMemoryDriver()
+      const barrier = await openBarrier(driver, seal)
+      told.length = 0
+      store = new Store(driver, barrier, clock, (error) => told.push(error.message))
+      await store.commit(['a', 'b', 'c'].map((key) => put(Role, key, role, { expected: 0, due })))
+      for (const type of ['one', 'two', 'three']) await store.commit([publish({ type, mount: 'ldap/', path: '' })])
+      const flip = (value: Uint8Array | undefined) => value?.fill(1, value.length >> 1, (value.length >> 1) + 1)
+      // The memory driver gives out what it holds.
+      flip((await driver.get('role/b'))?.value)
+      flip((await driver.events(1, 1)).events[0]?.value)
+    })
+    const damage = { kind: 'unavailable', reason: 'store-damaged', message: expect.stringContaining('role/b') }
+
+    it('says so to who reads it, and to who asks for all', async () => {
+      await expect(store.read(Role, 'b')).rejects.toMatchObject(damage)
+      await expect(store.list(Role, '', { limit: 9 })).rejects.toMatchObject(damage)
+      await expect(store.requireWhole()).rejects.toMatchObject(damage)
+      expect(told).toEqual([])
+    })
+
+    it('goes on without it where there is other work, and tells', async () => {
+      expect(await store.readUndamaged(Role, 'b')).toBeUndefined()
+      const options = { now: due.at, until: role.at, limit: 3 }
+      expect((await store.claim(Role, 'rotation', options)).map(({ key }) => key)).toEqual(['a', 'c'])
+      expect(await store.claim(Role, 'rotation', options)).toEqual([])
+      expect(told).toEqual([expect.stringContaining('role/b'), expect.stringContaining('role/b')])
+      const { events, damaged } = await store.events(0, 9)
+      expect([events.map(({ type }) => type), damaged]).toEqual([['one', 'three'], [2]])
+    })
+
+    it('names it where only names are asked for', async () => {
+      expect(await store.keys(Role, '', { limit: 2 })).toEqual(['a', 'b'])
+      expect(await store.keys(Role, '', { limit: 2, after: 'b' })).toEqual(['c'])
+      expect(await store.children(Role, '')).toEqual(['a', 'b', 'c'])
+    })
   })
 
   it('publishes an event exactly when its commit happens', async () => {

@@ -2,7 +2,8 @@ import * as z from 'zod'
 import type { Clock } from '../../lib/clock.ts'
 import { Secret } from '../../lib/secret.ts'
 import type { Barrier } from '../seal/barrier.ts'
-import type { DriverChange, DriverRecord, Due, Expected, StorageDriver } from './driver.ts'
+import { isDamage, KEYRING } from '../seal/keyring.ts'
+import type { DriverChange, DriverEvent, DriverRecord, Due, Expected, StorageDriver } from './driver.ts'
 import { type EngineEvent, eventCodec, type NewEvent } from './event.ts'
 
 const MOST_REMEMBERED = 200
@@ -17,19 +18,33 @@ export class Store {
   readonly #driver: StorageDriver
   readonly #barrier: Barrier
   readonly #clock: Clock
+  readonly #onDamage: (error: Error) => void
   readonly #listeners = new Set<() => void>()
   /** The least recently read first. */
   readonly #remembered = new Map<string, Stored<unknown>>()
 
-  constructor(driver: StorageDriver, barrier: Barrier, clock: Clock) {
+  /** `onDamage` is told what was left out where the rest had to go on. */
+  constructor(
+    driver: StorageDriver,
+    barrier: Barrier,
+    clock: Clock,
+    onDamage: (error: Error) => void = () => undefined,
+  ) {
     this.#driver = driver
     this.#barrier = barrier
     this.#clock = clock
+    this.#onDamage = onDamage
   }
 
   async read<T>(kind: RecordKind<T>, key: string): Promise<Stored<T> | undefined> {
     const record = await this.#driver.get(kind.prefix + key)
     return record && this.#open(kind, record)
+  }
+
+  /** Like `read`, but leaves out a damaged record: for work on many that must not end at one. */
+  async readUndamaged<T>(kind: RecordKind<T>, key: string): Promise<Stored<T> | undefined> {
+    const record = await this.#driver.get(kind.prefix + key)
+    return record && this.#unlessDamaged(() => this.#open(kind, record))
   }
 
   /** Like `read`, but does not read the record again when it still has the version that the caller knows. */
@@ -71,6 +86,16 @@ export class Store {
       ...(options.after !== undefined && { after: kind.prefix + options.after }),
     })
     return records.map((record) => this.#open(kind, record))
+  }
+
+  /** The keys that `list` would give, without opening what stands under them: also those of damaged records. */
+  async keys(
+    kind: { readonly prefix: string },
+    prefix: string,
+    { after, limit }: { after?: string; limit: number },
+  ): Promise<string[]> {
+    const options = { limit, ...(after !== undefined && { after: kind.prefix + after }) }
+    return (await this.#driver.list(kind.prefix + prefix, options)).map(({ key }) => key.slice(kind.prefix.length))
   }
 
   /**
@@ -127,14 +152,19 @@ export class Store {
     )
   }
 
-  /** See `StorageDriver.claim`; the claim ends at `until` unless a commit moves the due time before. */
+  /**
+   * See `StorageDriver.claim`; the claim ends at `until` unless a commit moves the due time before. What is damaged is left out, and comes
+   * again only then.
+   */
   async claim<T>(
     kind: RecordKind<T>,
     queue: string,
     options: { now: Date; until: Date; limit: number },
   ): Promise<(Stored<T> & { overdueSince: Date })[]> {
     const records = await this.#driver.claim(queue, options)
-    return records.map((record) => ({ ...this.#open(kind, record), overdueSince: record.overdueSince }))
+    return records.flatMap(
+      (record) => this.#unlessDamaged(() => ({ ...this.#open(kind, record), overdueSince: record.overdueSince })) ?? [],
+    )
   }
 
   /** Claims records without opening them; returns their keys. */
@@ -151,16 +181,20 @@ export class Store {
     return this.#driver.nextDue(queue)
   }
 
-  async events(after: number, limit: number): Promise<{ events: EngineEvent[]; firstKept: number; last: number }> {
-    const { events, ...rest } = await this.#driver.events(after, limit)
-    return {
-      ...rest,
-      events: events.map(({ number, time, value }) => ({
-        number,
-        time,
-        ...z.decode(eventCodec, JSON.parse(this.#barrier.open('event', value).toString('utf8'))),
-      })),
+  /** See `StorageDriver.events`; the damaged ones are left out and named by their numbers. */
+  async events(
+    after: number,
+    limit: number,
+  ): Promise<{ events: EngineEvent[]; damaged: number[]; firstKept: number; last: number }> {
+    const { events: found, ...rest } = await this.#driver.events(after, limit)
+    const events: EngineEvent[] = []
+    const damaged: number[] = []
+    for (const one of found) {
+      const event = this.#unlessDamaged(() => this.#openEvent(one))
+      if (event) events.push(event)
+      else damaged.push(one.number)
     }
+    return { ...rest, events, damaged }
   }
 
   pruneEvents(options: { before: Date; keep: number }): Promise<void> {
@@ -169,6 +203,31 @@ export class Store {
 
   snapshot(file: string): Promise<void> {
     return this.#driver.snapshot(file)
+  }
+
+  /** Opens every record; throws at the first that is damaged. */
+  async requireWhole(): Promise<void> {
+    for (let after: string | undefined; ; ) {
+      const page = await this.#driver.list('', { limit: 500, ...(after !== undefined && { after }) })
+      for (const { key, value } of page) if (key !== KEYRING) this.#barrier.open(key, value)
+      after = page.at(-1)?.key
+      if (after === undefined) return
+    }
+  }
+
+  #unlessDamaged<T>(open: () => T): T | undefined {
+    try {
+      return open()
+    } catch (error) {
+      if (!isDamage(error)) throw error
+      this.#onDamage(error)
+      return undefined
+    }
+  }
+
+  #openEvent({ number, time, value }: DriverEvent): EngineEvent {
+    const body = JSON.parse(this.#barrier.open('event', value).toString('utf8'))
+    return { number, time, ...z.decode(eventCodec, body) }
   }
 
   #open<T>(kind: RecordKind<T>, record: DriverRecord): Stored<T> {

@@ -21,7 +21,8 @@ const body = wire(
 
 /**
  * `GET sys/events?after=N&wait=30s`: what happened after event N, at once when there is something, else when something happens or the
- * wait (at most 60 s) is over. `gap` is true when events after N are no longer kept: list everything anew and go on from `last`.
+ * wait (at most 60 s) is over. `gap` is true when events after N are no longer kept or cannot be read, or when the feed has not come so far (it was restored
+ * from a backup): list everything anew and go on from `last`.
  * Without `after` it answers where the feed stands, without events.
  */
 export function eventRoutes({ store, clock }: { readonly store: Store; readonly clock: Clock }): Route[] {
@@ -39,8 +40,8 @@ export function eventRoutes({ store, clock }: { readonly store: Store; readonly 
           const { promise: published, resolve } = Promise.withResolvers<void>()
           const stop = store.onPublish(resolve)
           try {
-            const { events, last, firstKept } = await store.events(after, limit)
-            const gap = firstKept > after + 1
+            const { events, damaged, last, firstKept } = await store.events(after, limit)
+            const gap = firstKept > after + 1 || after > last || damaged.length > 0
             const left = end - clock.monotonicMs()
             if (events.length > 0 || gap || left <= 0)
               return { shape: 'envelope', data: { events: events.map(spell), last, first_kept: firstKept, gap } }

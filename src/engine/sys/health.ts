@@ -1,4 +1,5 @@
 import type { Clock } from '../../lib/clock.ts'
+import { invalid } from '../../lib/errors.ts'
 import { type Route, route } from '../backend.ts'
 import type { Values } from '../request.ts'
 
@@ -8,7 +9,7 @@ import type { Values } from '../request.ts'
  */
 export const API_VERSION = '1.21.0+ent'
 
-/** `sys/health`, `sys/seal-status`, `sys/leader`: bare objects for load balancers and clients; no token needed. */
+/** `sys/health`, `sys/seal-status`, `sys/leader`, `sys/init`: bare objects for load balancers and clients; no token needed. */
 export function healthRoutes(deps: {
   readonly clock: Clock
   readonly version: string
@@ -66,6 +67,15 @@ export function healthRoutes(deps: {
       unauthenticated: true,
       isProbe: true,
       read: async () => ({ shape: 'raw', data: leader }),
+    }),
+    route({
+      pattern: 'init',
+      unauthenticated: true,
+      // The first start has done it.
+      read: async () => ({ shape: 'raw', data: { initialized: true } }),
+      write: async () => {
+        throw invalid('the server is already initialized')
+      },
     }),
   ]
 }

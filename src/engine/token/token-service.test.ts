@@ -135,6 +135,14 @@ describe('a token', () => {
     expect(await tokens.lookup(new Secret(text))).toBeUndefined()
   })
 
+  it('of a first start that was not completed ends with the next', async () => {
+    const lost = await tokens.issueRoot()
+    tokens = await serviceOver(driver)
+    const root = await tokens.issueRoot()
+    expect([await alive(lost), await alive(root)]).toEqual([false, true])
+    expect(await recordsOf('token/')).toBe(1)
+  })
+
   it('of the controller replaces the one before, also of an earlier start', async () => {
     const first = await tokens.issueController()
     expect((await live(first)).record).toMatchObject({ policies: [CONTROLLER_POLICY], isController: true })
@@ -538,6 +546,32 @@ describe('the end of a token', () => {
         expect(steps).toBeGreaterThan(5)
         return
       }
+    }
+  })
+
+  it('is told to nobody before it is true, not while another is at it', async () => {
+    for (let stuck = 2; ; stuck++) {
+      driver = createMemoryDriver()
+      tokens = await serviceOver(driver)
+      const all = await family(2, 3)
+      const top = await live(all[0] ?? new Secret(''))
+      const reached = Promise.withResolvers<'reached'>()
+      const released = Promise.withResolvers<void>()
+      const slow = await serviceOver(
+        beforeCommits(driver, async (number) => {
+          if (number === stuck) reached.resolve('reached')
+          if (number >= stuck) await released.promise
+        }),
+      )
+      const first = slow.revokeTree(top.key)
+      const isStuck = (await Promise.race([reached.promise, first])) === 'reached'
+      await tokens.revokeTree(top.key)
+      expect(await Promise.all(all.map(alive))).toEqual(all.map(() => false))
+      released.resolve()
+      await first
+      expect(await recordsOf('token-child/')).toBe(0)
+      expect(await recordsOf('token/')).toBe(1)
+      if (!isStuck) return expect(stuck).toBeGreaterThan(5)
     }
   })
 

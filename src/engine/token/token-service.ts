@@ -33,11 +33,15 @@ export interface TokenService {
   /** The same by record key; a token in its last request is still found. */
   find(key: string): Promise<LiveToken | undefined>
   findByAccessor(accessor: string): Promise<LiveToken | undefined>
+  /** The record key of a token, known or not. */
+  keyOf(token: Secret): string
+  /** The record key of an accessor's token, until all that stems from it is gone. */
+  keyByAccessor(accessor: string): Promise<string | undefined>
   /** Counts one use down, or throws `denied` when none is left. */
   spend(live: LiveToken): Promise<LiveToken>
   /** To be called after the request: revokes the token when that was its last use. */
   spent(live: LiveToken): Promise<void>
-  /** A token that may everything and never ends. */
+  /** A token that may everything and never ends; revokes the one before, of a first start that did not come to its end. */
   issueRoot(): Promise<Secret>
   /** The controller's token; revokes the one before. */
   issueController(): Promise<Secret>
@@ -75,9 +79,8 @@ const LONGEST_ID = 256
 // Longer than any request: a token in its last use outlives that use, also when the process does not.
 const LAST_USE_MS = 120_000
 
-/** Which token is the controller's. */
-const controllerKind = recordKind('core/', z.object({ key: z.string() }))
-const CONTROLLER = 'controller-token'
+/** Which token is the one of its kind: the controller's, and the root token of a first start. */
+const aloneKind = recordKind('core/', z.object({ key: z.string() }))
 
 type NewRecord = Partial<TokenRecord> & Pick<TokenRecord, 'policies' | 'path' | 'displayName' | 'orphan' | 'renewable'>
 
@@ -95,6 +98,11 @@ export function createTokenService(deps: TokenServiceDeps): TokenService {
     const { expiresAt } = stored.value
     if (expiresAt && expiresAt <= clock.now()) return undefined
     return { key, record: stored.value, version: stored.version }
+  }
+
+  const keyByAccessor = async (accessor: string): Promise<string | undefined> => {
+    const link = accessor === '' ? undefined : await store.read(accessorKind, accessor)
+    return link?.value.key
   }
 
   /** Writes a new token with its indexes, all or nothing; `also` are conditions and records that belong to it. */
@@ -128,6 +136,23 @@ export function createTokenService(deps: TokenServiceDeps): TokenService {
     return { token, key, record }
   }
 
+  /** A token of which there is one: the one before ends. */
+  const issueAlone = async (name: string, fresh: NewRecord): Promise<Secret> => {
+    for (;;) {
+      const before = await store.read(aloneKind, name)
+      // First the old one ends: were it last, a crash in between would leave it alive and forgotten.
+      if (before) await tree.revoke(before.value.key)
+      const token = new Secret(PREFIX + randomText(random, ID_LENGTH))
+      const pointer = put(aloneKind, name, { key: keyOf(token) }, { expected: before?.version ?? 0 })
+      try {
+        await insert(fresh, [pointer], token)
+        return token
+      } catch (error) {
+        if (!(error instanceof VersionConflict)) throw error
+      }
+    }
+  }
+
   return {
     async lookup(token) {
       const id = token.reveal()
@@ -139,9 +164,13 @@ export function createTokenService(deps: TokenServiceDeps): TokenService {
     find: read,
 
     async findByAccessor(accessor) {
-      const link = accessor === '' ? undefined : await store.read(accessorKind, accessor)
-      return link && read(link.value.key)
+      const key = await keyByAccessor(accessor)
+      return key === undefined ? undefined : read(key)
     },
+
+    keyOf,
+
+    keyByAccessor,
 
     async spend(live) {
       for (let now: LiveToken | undefined = live; now; now = await read(live.key)) {
@@ -171,43 +200,24 @@ export function createTokenService(deps: TokenServiceDeps): TokenService {
       if (live.record.state === 'last-use') await tree.revoke(live.key)
     },
 
-    async issueRoot() {
-      const issued = await insert({
+    issueRoot: () =>
+      issueAlone('root-token', {
         policies: ['root'],
         path: 'auth/token/root',
         displayName: 'root',
         orphan: true,
         renewable: false,
-      })
-      return issued.token
-    },
+      }),
 
-    async issueController() {
-      for (;;) {
-        const before = await store.read(controllerKind, CONTROLLER)
-        // First the old one ends: were it last, a crash in between would leave it alive and forgotten.
-        if (before) await tree.revoke(before.value.key)
-        const token = new Secret(PREFIX + randomText(random, ID_LENGTH))
-        const pointer = put(controllerKind, CONTROLLER, { key: keyOf(token) }, { expected: before?.version ?? 0 })
-        try {
-          await insert(
-            {
-              policies: [CONTROLLER_POLICY],
-              path: 'sys/controller',
-              displayName: CONTROLLER_POLICY,
-              orphan: true,
-              renewable: false,
-              isController: true,
-            },
-            [pointer],
-            token,
-          )
-          return token
-        } catch (error) {
-          if (!(error instanceof VersionConflict)) throw error
-        }
-      }
-    },
+    issueController: () =>
+      issueAlone('controller-token', {
+        policies: [CONTROLLER_POLICY],
+        path: 'sys/controller',
+        displayName: CONTROLLER_POLICY,
+        orphan: true,
+        renewable: false,
+        isController: true,
+      }),
 
     async issueLogin(mount, login, remote, requestPath) {
       const settings = login.token
@@ -274,9 +284,7 @@ export function createTokenService(deps: TokenServiceDeps): TokenService {
     revokeTree: tree.revoke,
     revokeOrphaning: tree.revokeOrphaning,
 
-    async accessors(options) {
-      return (await store.list(accessorKind, '', options)).map(({ key }) => key)
-    },
+    accessors: (options) => store.keys(accessorKind, '', options),
 
     worker: tree.worker,
   }

@@ -3,16 +3,17 @@ import { messageOf } from '../../lib/errors.ts'
 import type { Logger } from '../../lib/log.ts'
 import type { Worker } from '../../lib/worker.ts'
 import { VersionConflict } from '../storage/driver.ts'
-import { type Change, put, remove, type Store, type Stored } from '../storage/store.ts'
+import { type Change, put, remove, type Store } from '../storage/store.ts'
 import { accessorKind, childKind, dueOf, EXPIRY_QUEUE, type TokenRecord, tokenKind } from './token-record.ts'
 
 /**
  * The end of tokens. Order: mark the token dead (from here nobody uses it, nor makes a child of it), then mark its children, then
- * remove its records. A marked token is due soon after, so when the work stops with its process the worker takes it over; doing a step
- * twice changes nothing.
+ * remove its records. A child hangs on its parent until all that stems from it is gone: whoever ends the same token at the same time finds
+ * what is left to do, and is not told too early that all is done. A marked token is due soon after, so when the work stops with its
+ * process the worker takes it over; doing a step twice changes nothing.
  */
 export interface TokenTree {
-  /** Ends a token and all that stem from it. */
+  /** Ends a token and all that stem from it, also where somebody else has begun to. */
   revoke(key: string): Promise<void>
   /** Ends a token; its children become orphans. */
   revokeOrphaning(key: string): Promise<void>
@@ -21,7 +22,7 @@ export interface TokenTree {
 
 const PAGE = 100
 const CLAIM_MS = 60_000
-/** So long whoever marked a token is left alone with it: two at once would each be told that all is done while the other is not. */
+/** So long whoever marked a token is left alone with it. */
 const ALONE_MS = 10_000
 /** Another server's tokens may be due earlier than what was seen here. */
 const LOOK_MS = 5_000
@@ -61,7 +62,7 @@ export function createTokenTree(deps: {
   async function finish(first: string, record: TokenRecord): Promise<void> {
     const left: Dead[] = [{ key: first, record }]
     for (let next = left.at(-1); next; next = left.at(-1)) {
-      const page = await store.list(childKind, `${next.key}/`, { limit: PAGE })
+      const page = await store.keys(childKind, `${next.key}/`, { limit: PAGE })
       if (page.length > 0) {
         // These go first, so that what waits here is a page for each generation and not a whole family.
         left.push(...(await withoutLeaves(await part(page, next.record.state === 'orphaning'))))
@@ -77,32 +78,31 @@ export function createTokenTree(deps: {
     const parents: Dead[] = []
     const changes: Change[] = []
     for (const one of dead) {
-      const [child] = await store.list(childKind, `${one.key}/`, { limit: 1 })
-      if (child) parents.push(one)
+      const [child] = await store.keys(childKind, `${one.key}/`, { limit: 1 })
+      if (child !== undefined) parents.push(one)
       else changes.push(...removal(one))
     }
     if (changes.length > 0) await store.commit(changes)
     return parents
   }
 
-  /** Takes a page of children from their parent: each becomes an orphan, or is marked dead and returned. */
-  async function part(page: readonly Stored<unknown>[], orphaning: boolean): Promise<Dead[]> {
+  /** Ends a page of children: each becomes an orphan, or is marked dead and returned. */
+  async function part(page: readonly string[], orphaning: boolean): Promise<Dead[]> {
     for (;;) {
       const changes: Change[] = []
       const dead: Dead[] = []
-      for (const { key: link } of page) {
-        changes.push(remove(childKind, link, { expected: 'any' }))
+      for (const link of page) {
         const key = link.slice(link.indexOf('/') + 1)
         const child = await store.read(tokenKind, key)
+        if (!child || orphaning) changes.push(remove(childKind, link, { expected: 'any' }))
         if (!child) continue
-        const { parentKey: _, ...rest } = child.value
-        const orphan: TokenRecord = { ...rest, orphan: true }
-        const record = orphaning || isDead(orphan) ? orphan : ended(orphan, 'revoked')
-        changes.push(put(tokenKind, key, record, { expected: child.version, ...dueOf(record) }))
-        if (!orphaning) dead.push({ key, record })
+        const record = orphaning ? orphanOf(child.value) : ended(child.value, 'revoked')
+        if (orphaning || !isDead(child.value))
+          changes.push(put(tokenKind, key, record, { expected: child.version, ...dueOf(record) }))
+        if (!orphaning) dead.push({ key, record: isDead(child.value) ? child.value : record })
       }
       try {
-        await store.commit(changes)
+        if (changes.length > 0) await store.commit(changes)
         return dead
       } catch (error) {
         // A child was used, renewed or revoked at this moment: look again.
@@ -147,6 +147,10 @@ export function createTokenTree(deps: {
       },
     },
   }
+}
+
+function orphanOf({ parentKey: _, ...rest }: TokenRecord): TokenRecord {
+  return { ...rest, orphan: true }
 }
 
 interface Dead {

@@ -20,6 +20,7 @@ export function createLdapAuthBackend(deps: LdapAuthDeps): Backend {
     routes: [...configRoutes(deps), ...groupRoutes(deps), ...userRoutes(deps), ...loginRoutes({ ...deps, lockout })],
     workers: [lockoutSweeper(deps)],
     renewLogin: (mount, renewal, signal) => renewLdapLogin(deps, mount, renewal, signal),
+    isConfigured: async ({ id }) => (await deps.store.read(configKind, id)) !== undefined,
     unmount: (mount) => forget(deps.store, mount),
   }
 }
@@ -44,9 +45,9 @@ function lockoutSweeper({ store, clock }: LdapAuthDeps): Worker {
 async function forget(store: Store, mount: Mount): Promise<void> {
   for (const kind of [lockoutKind, userKind, groupKind]) {
     for (;;) {
-      const page = await store.list<unknown>(kind, `${mount.id}/`, { limit: 500 })
+      const page = await store.keys(kind, `${mount.id}/`, { limit: 500 })
       if (page.length === 0) break
-      await store.commit(page.map(({ key }) => remove(kind, key, { expected: 'any' })))
+      await store.commit(page.map((key) => remove(kind, key, { expected: 'any' })))
     }
   }
   await store.commit([remove(configKind, mount.id, { expected: 'any' })])

@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it, test } from 'vitest'
-import { openEngineStore } from '../../../../test/support/engine-store.ts'
+import { beforeCommits, openEngineStore } from '../../../../test/support/engine-store.ts'
 import { TestClock } from '../../../../test/support/test-clock.ts'
+import { unavailable } from '../../../lib/errors.ts'
 import { createLogger } from '../../../lib/log.ts'
 import { systemRandom } from '../../../lib/random.ts'
 import type { Secret } from '../../../lib/secret.ts'
@@ -11,6 +12,7 @@ import { createIdentityService } from '../../identity/identity-service.ts'
 import { MountTable } from '../../mount/mount-table.ts'
 import { createPolicyService } from '../../policy/policy-service.ts'
 import type { AuthAnswer, ContentAnswer, EngineAnswer, EngineDoor, Operation, Remote } from '../../request.ts'
+import { createMemoryDriver } from '../../storage/memory.ts'
 import { capabilityRoutes } from '../../sys/capabilities.ts'
 import { policyRoutes } from '../../sys/policies.ts'
 import { createTokenService } from '../../token/token-service.ts'
@@ -23,10 +25,14 @@ let clock: TestClock
 let door: EngineDoor
 let root: Secret
 let controller: Secret
+/** What happens at each commit of the store. */
+let committing: () => Promise<void>
 
 beforeEach(async () => {
   clock = new TestClock()
-  const { store, barrier } = await openEngineStore(clock)
+  committing = async () => undefined
+  const driver = beforeCommits(createMemoryDriver(), () => committing())
+  const { store, barrier } = await openEngineStore(clock, driver)
   const log = createLogger({ level: 'silent' })
   const backends = new Map<string, Backend>()
   const mounts = new MountTable(store, backends, systemRandom)
@@ -99,6 +105,19 @@ const isDead = (auth: AuthAnswer) =>
   )
 
 describe('auth/token', () => {
+  it('answers the last use of a token also when the store fails right after it', async () => {
+    const auth = await create({ num_uses: 1 })
+    let commits = 0
+    committing = async () => {
+      commits += 1
+      if (commits > 1) throw unavailable('the disk is full')
+    }
+    const answer = await ask('read', 'auth/token/lookup-self', {}, { token: auth.clientToken })
+    expect([answer.kind, commits]).toEqual(['content', 2])
+    committing = async () => undefined
+    expect(await isDead(auth)).toBe(true)
+  })
+
   it('lookup-self tells all about a token', async () => {
     const auth = await create({ policies: 'x,y', ttl: '20m', display_name: 'terraform', meta: { team: 'a' } })
     await clock.advance(1_000)

@@ -8,7 +8,10 @@ import type { TokenService } from '../../token/token-service.ts'
 const byToken = wire(z.object({ token: secretText(512) }))
 const byAccessor = wire(z.object({ accessor: text(64) }))
 
-/** `revoke`, `revoke-self`, `revoke-accessor` and `revoke-orphan`. What is dead already is no error. */
+/**
+ * `revoke`, `revoke-self`, `revoke-accessor` and `revoke-orphan`. What is dead already is no error; while somebody else is at it, it is waited
+ * for.
+ */
 export function revokeRoutes({ tokens }: { readonly tokens: TokenService }): Route[] {
   return [
     route({
@@ -23,8 +26,7 @@ export function revokeRoutes({ tokens }: { readonly tokens: TokenService }): Rou
       body: byToken,
       async write({ fields: { token } }) {
         if (!token || token.isEmpty) throw invalid('token must be given')
-        const live = await tokens.lookup(token)
-        if (live) await tokens.revokeTree(live.key)
+        await tokens.revokeTree(tokens.keyOf(token))
         return undefined
       },
     }),
@@ -33,8 +35,8 @@ export function revokeRoutes({ tokens }: { readonly tokens: TokenService }): Rou
       body: byAccessor,
       async write({ fields: { accessor } }) {
         if (!accessor) throw invalid('accessor must be given')
-        const live = await tokens.findByAccessor(accessor)
-        if (live) await tokens.revokeTree(live.key)
+        const key = await tokens.keyByAccessor(accessor)
+        if (key !== undefined) await tokens.revokeTree(key)
         return undefined
       },
     }),
@@ -44,8 +46,7 @@ export function revokeRoutes({ tokens }: { readonly tokens: TokenService }): Rou
       body: byToken,
       async write({ fields: { token } }) {
         if (!token || token.isEmpty) throw invalid('token must be given')
-        const live = await tokens.lookup(token)
-        if (live) await tokens.revokeOrphaning(live.key)
+        await tokens.revokeOrphaning(tokens.keyOf(token))
         return undefined
       },
     }),

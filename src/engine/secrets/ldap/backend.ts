@@ -13,7 +13,7 @@ import type { DirectoryDoor } from '../../directory/directory.ts'
 import { ROOT } from '../../directory/door.ts'
 import { VersionConflict } from '../../storage/driver.ts'
 import { type RestoreMark, readRestoreMark } from '../../storage/restore-mark.ts'
-import { put, type RecordKind, remove, type Store, type Stored } from '../../storage/store.ts'
+import { put, remove, type Store } from '../../storage/store.ts'
 import { forgetTenancy } from '../../tenancy/table.ts'
 import { configRoute, requireConfig } from './config.ts'
 import { directorySettings, mountConnection } from './directory-access.ts'
@@ -92,13 +92,10 @@ export function createLdapSecretsBackend(deps: {
   // A store is restored only while no server runs on it.
   let mark: Promise<RestoreMark | undefined> | undefined
   const readMark = (): Promise<RestoreMark | undefined> => {
-    mark ??= readRestoreMark(store).then(
-      (stored) => stored?.value,
-      (error: unknown) => {
-        mark = undefined
-        throw error
-      },
-    )
+    mark ??= readRestoreMark(store).catch((error: unknown) => {
+      mark = undefined
+      throw error
+    })
     return mark
   }
   const restored: RestoredAccounts = {
@@ -118,6 +115,7 @@ export function createLdapSecretsBackend(deps: {
       rotateRoleRoute({ store, clock, random, turner, wake }),
     ],
     workers: [worker, restoredWorker],
+    isConfigured: async ({ id }) => (await store.read(configKind, id)) !== undefined,
     async unmount({ id }) {
       const config = await store.read(configKind, id)
       await store.commit([remove(configKind, id, { expected: 'any' }), forgetTenancy(id)])
@@ -142,25 +140,24 @@ interface Change {
 
 const PAGE = 100
 
-async function forgetAll<T>(store: Store, kind: RecordKind<T>, mountId: string): Promise<void> {
+async function forgetAll(store: Store, kind: { readonly prefix: string }, mountId: string): Promise<void> {
   for (;;) {
-    const page = await store.list(kind, `${mountId}/`, { limit: PAGE })
+    const page = await store.keys(kind, `${mountId}/`, { limit: PAGE })
     if (page.length === 0) return
-    await store.commit(page.map(({ key }) => remove(kind, key, { expected: 'any' })))
+    await store.commit(page.map((key) => remove(kind, key, { expected: 'any' })))
   }
 }
 
 /** Each role goes with its hold on its account, which stands beside the directory's address too. */
 async function forgetRoles(store: Store, mountId: string): Promise<void> {
   for (;;) {
-    const page = await store.list(staticRoleKind, `${mountId}/`, { limit: PAGE })
-    if (page.length === 0) return
-    await store.commit(
-      page.flatMap(({ key, value }) => [
-        remove(staticRoleKind, key, { expected: 'any' }),
-        ...releaseIdentities(mountId, value.accounts),
-      ]),
-    )
+    const keys = await store.keys(staticRoleKind, `${mountId}/`, { limit: PAGE })
+    if (keys.length === 0) return
+    const roles = await Promise.all(keys.map((key) => store.readUndamaged(staticRoleKind, key)))
+    await store.commit([
+      ...keys.map((key) => remove(staticRoleKind, key, { expected: 'any' })),
+      ...roles.flatMap((role) => releaseIdentities(mountId, role?.value.accounts ?? [])),
+    ])
   }
 }
 
@@ -168,15 +165,17 @@ async function forgetRoles(store: Store, mountId: string): Promise<void> {
 async function retryFailing(store: Store, clock: Clock, mountId: string): Promise<void> {
   for (let after: string | undefined; ; ) {
     const options = { limit: PAGE, ...(after !== undefined && { after }) }
-    const page = await store.list(staticRoleKind, `${mountId}/`, options)
-    await Promise.all(page.map((stored) => retryOne(store, mountId, stored, clock.now())))
-    after = page.at(-1)?.key
+    const page = await store.keys(staticRoleKind, `${mountId}/`, options)
+    await Promise.all(page.map((key) => retryOne(store, mountId, key, clock.now())))
+    after = page.at(-1)
     if (page.length < PAGE) return
   }
 }
 
-async function retryOne(store: Store, mountId: string, stored: Stored<StaticRoleRecord>, now: Date): Promise<void> {
-  const { key, value, version, due } = stored
+async function retryOne(store: Store, mountId: string, key: string, now: Date): Promise<void> {
+  const stored = await store.readUndamaged(staticRoleKind, key)
+  if (!stored) return
+  const { value, version, due } = stored
   const isWaiting = value.account.failure !== undefined || (value.nextRotation <= now && !isTurning(value.account))
   if (!isWaiting || !due || due.at <= now) return
   try {
