@@ -16,6 +16,8 @@ import type { Requests } from './requests.ts'
 export interface Entrance {
   readonly transport: 'tcp' | 'unix'
   readonly peerOf: (socket: Socket) => string
+  /** Aborted when the connection is over. */
+  readonly goneOf: (socket: Socket) => AbortSignal
 }
 
 export interface AppDeps {
@@ -62,8 +64,9 @@ export async function createApp(deps: AppDeps): Promise<HttpHandler> {
       },
       request.id,
     )
+    const gone = entrance.goneOf(request.raw.socket)
     const waits = asked.path === 'sys/events'
-    const engineAnswer = await requests.run((signal) => engine.handle(asked, signal), { waits })
+    const engineAnswer = await requests.run((signal) => engine.handle({ ...asked, gone }, signal), { waits, gone })
     return send(reply, encode(engineAnswer, asked))
   }
   const addressOf = (request: FastifyRequest, entrance: Entrance): string => {

@@ -10,8 +10,8 @@ import type { Entrance, HttpHandler } from './app.ts'
 import type { BodyBudget } from './body-budget.ts'
 import type { TlsSource } from './certificate.ts'
 import type { TrustedNetworks } from './client-address.ts'
+import { limitIntake } from './intake.ts'
 import type { Limits } from './limits.ts'
-import { respellList } from './list-verb.ts'
 import { acceptProxied } from './proxy-protocol.ts'
 import type { TlsPair } from './tls.ts'
 
@@ -60,7 +60,6 @@ function isLoopback(host: string): boolean {
 
 export async function listen(listener: Listener, pair: TlsPair | undefined, deps: ListenDeps): Promise<Listening> {
   const { limits } = deps
-  let entrance: Entrance = { transport: listener.kind, peerOf: (socket) => socket.remoteAddress ?? '' }
   const options = {
     maxHeaderSize: limits.headBytes,
     headersTimeout: limits.headMs,
@@ -69,6 +68,7 @@ export async function listen(listener: Listener, pair: TlsPair | undefined, deps
     keepAliveTimeout: limits.keepAliveMs,
   }
   const handle = (request: http.IncomingMessage, response: http.ServerResponse) => {
+    intake.opened(request, response)
     deps.bodies.watch(request, response)
     onRequest(request, response)
   }
@@ -78,10 +78,15 @@ export async function listen(listener: Listener, pair: TlsPair | undefined, deps
   server.timeout = limits.silentMs
   server.maxConnections = limits.connections
   server.on('clientError', refuseMalformed)
-  respellList(server)
-  if (deps.proxied && listener.kind === 'tcp') {
-    const sources = acceptProxied(server, { trusted: deps.proxied, limitMs: limits.headMs, clock: deps.clock })
-    entrance = { transport: 'tcp', peerOf: (socket) => sources.sourceOf(socket) ?? socket.remoteAddress ?? '' }
+  const intake = limitIntake(server, { limit: limits.pipelined, bodies: deps.bodies })
+  const proxy =
+    deps.proxied && listener.kind === 'tcp'
+      ? acceptProxied(server, { trusted: deps.proxied, limitMs: limits.headMs, clock: deps.clock })
+      : undefined
+  const entrance: Entrance = {
+    transport: listener.kind,
+    peerOf: (socket) => proxy?.sourceOf(socket) ?? socket.remoteAddress ?? '',
+    goneOf: intake.goneOf,
   }
   const onRequest = deps.handler(entrance)
   const sockets = new Set<Socket>()

@@ -70,6 +70,8 @@ export interface Call<F = Record<string, never>> {
   readonly remote: Remote
   readonly requestId: string
   readonly signal: AbortSignal
+  /** Aborted when nobody is there any more to hear the answer; who has begun something ends it all the same. */
+  readonly gone?: AbortSignal
   /** Adds a warning to the answer (dropped where there is no body). */
   warn(text: string): void
 }

@@ -21,13 +21,17 @@ import { systemRandom } from '../../src/lib/random.ts'
 class EchoEngine implements EngineDoor {
   readonly seen: EngineRequest[] = []
   readonly aborted: string[] = []
-  letGo: () => void = () => undefined
+  #held: (() => void)[] = []
+
+  letGo(): void {
+    for (const go of this.#held.splice(0)) go()
+  }
 
   async handle(request: EngineRequest, signal: AbortSignal): Promise<EngineAnswer> {
     this.seen.push(request)
     const { operation, path: asked, dialect, remote, fields } = request
     signal.addEventListener('abort', () => this.aborted.push(asked))
-    if (asked.startsWith('hold/')) await new Promise<void>((resolve) => (this.letGo = resolve))
+    if (asked.startsWith('hold/')) await new Promise<void>((resolve) => this.#held.push(resolve))
     if (asked === 'sys/events' || asked === 'stuck') {
       await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
     }
@@ -330,6 +334,86 @@ test('a client that goes away aborts nothing', async () => {
   await ask(address, '/v1/a')
   await ask(address, '/v1/a')
   expect(engine.aborted).toEqual([])
+})
+
+test('of requests sent without waiting for answers few are begun, the rest stays unread, and all are answered in order', async () => {
+  const unix: Listener = { kind: 'unix', path: path.join(dir, 'k.sock'), mode: 0o600 }
+  const addresses = await start([loopback, ownTls(), unix], { limits: { pipelined: 3 } })
+  const ca = await readFile(path.join(dir, 'tls', 'ca.crt'), 'utf8')
+  for (const address of addresses) {
+    engine.seen.length = 0
+    const { socket, received } = await raw(address, ca)
+    const body = JSON.stringify({ pad: 'x'.repeat(40_000) })
+    const count = 300
+    for (let i = 0; i < count; i++)
+      socket.write(`POST /v1/hold/${i} HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+    await until(() => engine.seen.length === 3)
+    // Others come through meanwhile.
+    for (let i = 0; i < 3; i++) expect((await ask(address, '/v1/a', { ca })).status).toBe(200)
+    expect(engine.seen.filter((request) => request.path.startsWith('hold/'))).toHaveLength(3)
+    expect(socket.writableLength).toBeGreaterThan(0)
+    const answered = () => [...received().matchAll(/"hold\/(\d+)"/g)].map(([, n]) => Number(n))
+    await until(() => {
+      engine.letGo()
+      return answered().length === count
+    })
+    expect(answered()).toEqual(Array.from({ length: count }, (_, i) => i))
+    socket.destroy()
+  }
+})
+
+test('where it cannot be told where requests begin, too many at once end the connection', async () => {
+  const [address = ''] = await start([loopback], { limits: { pipelined: 3 } })
+  const folded = 'POST /v1/hold/x HTTP/1.1\r\nHost: a\r\nX-Note: a\r\n b\r\nContent-Length: 0\r\n\r\n'
+  const { socket } = await raw(address)
+  socket.write(folded.repeat(4))
+  await closed(socket)
+})
+
+test('a body that comes while earlier requests are unanswered is received', async () => {
+  const [address = ''] = await start([loopback], { limits: { pipelined: 2 } })
+  const { socket, until: seen } = await raw(address)
+  const first = 'POST /v1/hold/x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n'
+  socket.write(`${first}POST /v1/second HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n{"a"`)
+  await until(() => engine.seen.length === 1)
+  socket.write(`: 1}${first}`)
+  await until(() => engine.seen.length === 2)
+  engine.letGo()
+  await seen('"second"')
+  await until(() => engine.seen.length === 3)
+})
+
+test('bodies of whatever size share one limit, and large ones leave a part of it to small ones', async () => {
+  const kb = 1024
+  const [address = ''] = await start([loopback], { limits: { allBodiesBytes: 800 * kb } })
+  /** Sends all of a body but its last octet. */
+  const half = async (bytes: number) => {
+    const { socket } = await raw(address)
+    socket.write(`POST /v1/a HTTP/1.1\r\nHost: a\r\nContent-Length: ${bytes + 1}\r\n\r\n${' '.repeat(bytes)}`)
+    return socket
+  }
+  const small = { method: 'POST', body: JSON.stringify({ pad: 'x'.repeat(10 * kb) }) }
+  const whole = async () => (await ask(address, '/v1/a', small)).status
+  // Each leaves 64 KB of its own to the part for beginnings, which holds 200.
+  const large = [await half(600 * kb)]
+  await closed(await half(600 * kb))
+  expect(await whole()).toBe(200)
+  large.push(await half(60 * kb), await half(60 * kb))
+  expect(await whole()).toBe(200)
+  await closed(await half(60 * kb))
+  for (const socket of large) expect(socket.closed).toBe(false)
+  for (const socket of large) socket.destroy()
+  await until(async () => (await half(60 * kb)).destroy() && (await whole()) === 200)
+})
+
+test('a client that goes away ends what only waits for news', async () => {
+  const [address = ''] = await start([loopback])
+  const { socket } = await raw(address)
+  socket.write('GET /v1/sys/events?after=1&wait=30s HTTP/1.1\r\nHost: a\r\n\r\n')
+  await until(() => engine.seen.length === 1)
+  socket.destroy()
+  await until(() => engine.aborted.length === 1)
+  expect(engine.aborted).toEqual(['sys/events'])
 })
 
 test('stopping finishes what was begun, ends waiting reads, and takes nothing new', async () => {
