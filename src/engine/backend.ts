@@ -15,6 +15,9 @@ export interface Backend {
   readonly workers?: readonly Worker[]
   /** Asks again for a token made by a login of this backend that is being renewed; throws when the login would be refused now (CONTRACT 7.8). */
   renewLogin?(mount: Mount, renewal: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Login>
+  /** Names under which nobody may log in at the moment, for failures (CONTRACT 3.6); and forgets the failures of one. */
+  lockedLogins?(mount: Mount): Promise<readonly string[]>
+  unlockLogin?(mount: Mount, name: string): Promise<void>
   /** Called when a mount of this type is removed, before its record goes: forget all it owns. */
   unmount?(mount: Mount, signal: AbortSignal): Promise<void>
 }

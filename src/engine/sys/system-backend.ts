@@ -4,6 +4,7 @@ import type { MountTable } from '../mount/mount-table.ts'
 import type { Store } from '../storage/store.ts'
 import { eventRoutes } from './events.ts'
 import { healthRoutes } from './health.ts'
+import { lockedUserRoutes } from './locked-users.ts'
 import { mountRoutes } from './mounts.ts'
 import { snapshotRoutes } from './snapshot.ts'
 import { tenancyRoutes } from './tenancy.ts'
@@ -25,6 +26,7 @@ export function createSystemBackend(deps: {
       ...eventRoutes(deps),
       ...snapshotRoutes(deps),
       ...tenancyRoutes(deps),
+      ...lockedUserRoutes(deps.mounts),
       ...deps.also,
       ...mountRoutes(deps.mounts),
     ],

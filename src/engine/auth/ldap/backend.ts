@@ -2,6 +2,7 @@ import type { Worker } from '../../../lib/worker.ts'
 import type { Backend, Mount } from '../../backend.ts'
 import type { Store } from '../../storage/store.ts'
 import { remove } from '../../storage/store.ts'
+import { createAdmission } from './admission.ts'
 import { configRoutes } from './config.ts'
 import type { LdapAuthDeps } from './deps.ts'
 import { createLockout } from './lockout.ts'
@@ -14,12 +15,14 @@ import { configKind, groupKind, LOCKOUT_QUEUE, lockoutKind, userKind } from './r
  * A token is renewed by looking the user up again with the identity of the service; only where there is none, her password is kept, sealed with the token.
  */
 export function createLdapAuthBackend(deps: LdapAuthDeps): Backend {
-  const lockout = createLockout(deps)
+  const login = { ...deps, lockout: createLockout(deps), admission: createAdmission() }
   return {
     type: 'ldap',
-    routes: [...configRoutes(deps), ...groupRoutes(deps), ...userRoutes(deps), ...loginRoutes({ ...deps, lockout })],
+    routes: [...configRoutes(deps), ...groupRoutes(deps), ...userRoutes(deps), ...loginRoutes(login)],
     workers: [lockoutSweeper(deps)],
     renewLogin: (mount, renewal, signal) => renewLdapLogin(deps, mount, renewal, signal),
+    lockedLogins: (mount) => login.lockout.locked(mount),
+    unlockLogin: (mount, name) => login.lockout.unlock(mount, name),
     unmount: (mount) => forget(deps.store, mount),
   }
 }

@@ -10,7 +10,7 @@ import { retryConflicts } from '../../storage/retry.ts'
 import { publish, put, type Store } from '../../storage/store.ts'
 import { requireWritable } from '../../tenancy/owner.ts'
 import { requireCidrs } from '../../token/cidr.ts'
-import { effective } from './effective.ts'
+import { effective, findsByUserAttr } from './effective.ts'
 import { renderFilter, requirePlaces } from './filter-template.ts'
 import { type ConfigFields, configBody, configKind, type LdapAuthConfig } from './records.ts'
 
@@ -100,8 +100,7 @@ function requireFilter(filter: string, field: string): void {
 }
 
 function warn(call: Call<Required<ConfigFields>>, config: LdapAuthConfig): void {
-  const { userFilter, userAttr } = effective(config)
-  if (!userFilter.includes('{{.UserAttr}}') && !userFilter.toLowerCase().includes(userAttr))
+  if (!findsByUserAttr(effective(config)))
     call.warn('userfilter contains neither {{.UserAttr}} nor the user attribute: a login may find several users')
   if (config.denyNullBind === false)
     call.warn('deny_null_bind is false: a directory that accepts empty passwords lets anybody log in as anybody')

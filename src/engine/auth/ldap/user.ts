@@ -1,9 +1,12 @@
 import { invalid } from '../../../lib/errors.ts'
+import { CONNECTION_DEFAULTS } from '../../../schema/ldap-connection.ts'
 import type { Connect } from '../../account/guard.ts'
 import type { BindIdentity, DirectoryDoor, Entry, Session } from '../../directory/directory.ts'
 import { escapeDnValue } from '../../directory/dn.ts'
+import { DirectoryError, isDirectoryError } from '../../directory/errors.ts'
 import { equals, type Filter, or, parseFilter } from '../../directory/filter.ts'
-import { ANONYMOUS, type Effective } from './effective.ts'
+import { STATUS_ATTRIBUTES } from './disabled.ts'
+import { ANONYMOUS, type Effective, findsByUserAttr } from './effective.ts'
 import { renderFilter } from './filter-template.ts'
 import { findGroups } from './groups.ts'
 
@@ -11,12 +14,14 @@ import { findGroups } from './groups.ts'
 export interface User {
   readonly dn: string
   readonly alias: string
+  /** How the directory itself spells the name she was found by, where that can be told. */
+  readonly names: readonly string[]
   /** Names of her groups in the directory, each once, in their original case. */
   readonly groups: readonly string[]
 }
 
 /** How to bind as a user, and her entry where finding her took a search. */
-interface Found {
+export interface Found {
   readonly bindName: string
   readonly entry?: Entry
 }
@@ -37,13 +42,15 @@ export async function findUser(
 ): Promise<Found | undefined> {
   if (now.service || now.discoverDN) {
     const searcher = now.service ?? { ...ANONYMOUS, name: now.bindDN }
-    return connect((bound) =>
-      door.withSession(now.settings, searcher, signal, async (session) => {
-        bound()
-        const entry = await searchOne(session, now, userFilter(now, username))
-        return entry && { bindName: entry.dn, entry }
-      }),
-    )
+    return connect((bound) => {
+      const search = () =>
+        door.withSession(now.settings, searcher, signal, async (session) => {
+          bound()
+          const entry = await searchOne(session, now, userFilter(now, username))
+          return entry && { bindName: entry.dn, entry }
+        })
+      return now.service ? search() : asNobody(search)
+    })
   }
   if (now.upnDomain !== '') return { bindName: `${escapeDnValue(username)}@${now.upnDomain}` }
   return { bindName: `${now.userAttr}=${escapeDnValue(username)},${now.userDN}` }
@@ -65,25 +72,36 @@ export async function describeUser(
     const entry = await entryOf(session, now, username, found)
     const who = { dn: entry?.dn ?? found.bindName, username, entry }
     const groups = now.anonymousGroupSearch ? undefined : await findGroups(session, now, who, warn)
-    return { who, groups, alias: aliasOf(now, username, entry) }
+    return { who, groups, alias: aliasOf(now, username, entry), names: spelledNames(now, entry) }
   }
-  const { who, groups, alias } = await door.withSession(now.settings, identity, signal, read, {
+  const { who, groups, alias, names } = await door.withSession(now.settings, identity, signal, read, {
     fresh: asUser !== undefined,
   })
   return {
     dn: who.dn,
     alias,
+    names,
     groups:
       groups ??
-      (await door.withSession(now.settings, ANONYMOUS, signal, (nobody) => findGroups(nobody, now, who, warn))),
+      (await asNobody(() =>
+        door.withSession(now.settings, ANONYMOUS, signal, (nobody) => findGroups(nobody, now, who, warn)),
+      )),
+  }
+}
+
+/** A directory that will not have nobody says nothing about the service's or the user's own password. */
+async function asNobody<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (cause) {
+    if (!isDirectoryError(cause) || cause.class !== 'bind-refused') throw cause
+    throw new DirectoryError('refused', `${cause.message}: anonymous`, { cause })
   }
 }
 
 async function entryOf(session: Session, now: Effective, username: string, found: Found): Promise<Entry | undefined> {
   if (now.upnDomain !== '') {
-    const principal = equals('userPrincipalName', `${username}@${now.upnDomain}`)
-    const filter = now.enableSamaccountnameLogin ? or(principal, equals('sAMAccountName', username)) : principal
-    const entry = await searchOne(session, now, filter)
+    const entry = await searchOne(session, now, principalFilter(now, username))
     if (!entry) throw invalid('ldap operation failed: no single entry of this user was found')
     return entry
   }
@@ -111,15 +129,29 @@ async function searchOne(session: Session, now: Effective, filter: Filter): Prom
 
 // objectSid stands on every Active Directory entry and on no other: it tells whether tokenGroups is worth asking for.
 function attributesOf(now: Effective): string[] {
-  return [now.userAttr, ...(now.useTokenGroups ? ['objectSid'] : [])]
+  return [now.userAttr, ...STATUS_ATTRIBUTES, ...(now.useTokenGroups ? ['objectSid'] : [])]
+}
+
+function principalFilter(now: Effective, username: string): Filter {
+  const principal = equals('userPrincipalName', `${username}@${now.upnDomain}`)
+  return now.enableSamaccountnameLogin ? or(principal, equals('sAMAccountName', username)) : principal
 }
 
 function userFilter(now: Effective, username: string): Filter {
+  if (now.upnDomain !== '' && now.userFilter === CONNECTION_DEFAULTS.userFilter) return principalFilter(now, username)
   const values =
     now.upnDomain === ''
       ? { UserAttr: now.userAttr, Username: username }
       : { UserAttr: 'userPrincipalName', Username: `${username}@${now.upnDomain}` }
   return parseFilter(renderFilter(now.userFilter, values))
+}
+
+/** A name finds the entry by one attribute of one value: then that value is the name, whatever the directory takes for the same. */
+function spelledNames(now: Effective, entry: Entry | undefined): readonly string[] {
+  const searched = now.service !== undefined || now.discoverDN
+  if (now.upnDomain !== '' || (searched && !findsByUserAttr(now))) return []
+  const values = entry?.all(now.userAttr) ?? []
+  return values.length === 1 ? values : []
 }
 
 /** The name under which the user is known for ever on this mount (CONTRACT 7.6). */
