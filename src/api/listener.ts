@@ -66,6 +66,7 @@ export async function listen(listener: Listener, pair: TlsPair | undefined, deps
     requestTimeout: limits.receiveMs,
     connectionsCheckingInterval: limits.checkMs,
     keepAliveTimeout: limits.keepAliveMs,
+    requireHostHeader: false,
   }
   const handle = (request: http.IncomingMessage, response: http.ServerResponse) => {
     intake.opened(request, response)
@@ -78,6 +79,7 @@ export async function listen(listener: Listener, pair: TlsPair | undefined, deps
   server.timeout = limits.silentMs
   server.maxConnections = limits.connections
   server.on('clientError', refuseMalformed)
+  server.on('checkExpectation', handle)
   const intake = limitIntake(server, { limit: limits.pipelined, bodies: deps.bodies })
   const proxy =
     deps.proxied && listener.kind === 'tcp'
@@ -86,6 +88,8 @@ export async function listen(listener: Listener, pair: TlsPair | undefined, deps
   const entrance: Entrance = {
     transport: listener.kind,
     peerOf: (socket) => proxy?.sourceOf(socket) ?? socket.remoteAddress ?? '',
+    // A balancer that names nobody speaks for itself, and what follows is not its word.
+    mayForward: (socket) => proxy === undefined || proxy.sourceOf(socket) !== undefined,
     goneOf: intake.goneOf,
   }
   const onRequest = deps.handler(entrance)
@@ -138,7 +142,12 @@ async function listenUnix(
   if (found && !found.isSocket()) throw invalid(`${socketPath} is there and is no socket`)
   const fresh = `${socketPath}.new`
   await rm(fresh, { force: true })
-  await started(server, () => server.listen({ path: fresh }), socketPath)
+  const listenAlone = () => {
+    const before = process.umask(0o177)
+    server.listen({ path: fresh })
+    process.umask(before)
+  }
+  await started(server, listenAlone, socketPath)
   await chmod(fresh, mode)
   await rename(fresh, socketPath)
   return `unix:${socketPath}`
@@ -174,9 +183,10 @@ const MALFORMED: Record<string, [status: string, text: string]> = {
   ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request did not come in time'],
 }
 
-/** What is no HTTP gets an answer too, as JSON, if nothing of another answer is on the wire. */
+/** What is no HTTP gets an answer too, as JSON, if nothing of another answer is on the wire; what failed below HTTP could not be given one. */
 function refuseMalformed(error: Error & { code?: string }, socket: Parameters<http.Server['emit']>[1]): void {
-  if (!socket.writable || error.code === 'ECONNRESET' || socket.bytesWritten > 0) return void socket.destroy()
+  const isHttp = /^(HPE|ERR_HTTP)_/.test(error.code ?? '')
+  if (!isHttp || !socket.writable || socket.bytesWritten > 0) return void socket.destroy()
   const [status, text] = MALFORMED[error.code ?? ''] ?? ['400 Bad Request', 'the request is no valid HTTP']
   const body = JSON.stringify({ errors: [text] })
   const head = `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n`
