@@ -16,6 +16,10 @@ import type { Requests } from './requests.ts'
 export interface Entrance {
   readonly transport: 'tcp' | 'unix'
   readonly peerOf: (socket: Socket) => string
+  /** Whether what the client says of itself (`X-Forwarded-For`) comes from whom `peerOf` names. */
+  readonly mayForward: (socket: Socket) => boolean
+  /** Aborted when the connection is over. */
+  readonly goneOf: (socket: Socket) => AbortSignal
 }
 
 export interface AppDeps {
@@ -35,7 +39,7 @@ export type HttpHandler = (entrance: Entrance) => (request: IncomingMessage, res
  */
 export async function createApp(deps: AppDeps): Promise<HttpHandler> {
   const { engine, log, random, limits, trusted, requests } = deps
-  const entrances = new WeakMap<IncomingMessage, Entrance>()
+  const arrivals = new WeakMap<IncomingMessage, { entrance: Entrance; contentType: string | undefined }>()
   const app = fastify({
     logger: false,
     bodyLimit: limits.bodyBytes,
@@ -50,8 +54,10 @@ export async function createApp(deps: AppDeps): Promise<HttpHandler> {
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
 
   const answer = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
-    const entrance = entrances.get(request.raw)
-    if (!entrance) throw new Error('a request came in by no listener')
+    const arrival = arrivals.get(request.raw)
+    if (!arrival) throw new Error('a request came in by no listener')
+    const { entrance, contentType } = arrival
+    request.raw.headers['content-type'] = contentType
     const asked = decode(
       {
         method: request.raw.method ?? '',
@@ -62,18 +68,16 @@ export async function createApp(deps: AppDeps): Promise<HttpHandler> {
       },
       request.id,
     )
+    const gone = entrance.goneOf(request.raw.socket)
     const waits = asked.path === 'sys/events'
-    const engineAnswer = await requests.run((signal) => engine.handle(asked, signal), { waits })
+    const engineAnswer = await requests.run((signal) => engine.handle({ ...asked, gone }, signal), { waits, gone })
     return send(reply, encode(engineAnswer, asked))
   }
   const addressOf = (request: FastifyRequest, entrance: Entrance): string => {
     if (entrance.transport === 'unix') return ''
-    const forwarded = request.headers['x-forwarded-for']
-    return clientAddress(
-      entrance.peerOf(request.raw.socket),
-      typeof forwarded === 'string' ? forwarded : undefined,
-      trusted,
-    )
+    const { socket } = request.raw
+    const forwarded = entrance.mayForward(socket) ? request.headers['x-forwarded-for'] : undefined
+    return clientAddress(entrance.peerOf(socket), typeof forwarded === 'string' ? forwarded : undefined, trusted)
   }
 
   app.route({ method: ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'LINK'], url: '/', handler: answer })
@@ -88,12 +92,37 @@ export async function createApp(deps: AppDeps): Promise<HttpHandler> {
   await app.ready()
 
   return (entrance) => (request, response) => {
-    entrances.set(request, entrance)
     requests.opened(response)
+    const refusal = refusalOf(request)
+    if (refusal) return refuse(response, refusal)
+    // A body is what it is, whatever it is called: Fastify would refuse types that it cannot read.
+    arrivals.set(request, { entrance, contentType: request.headers['content-type'] })
+    request.headers['content-type'] = undefined
     // No other protocol is spoken here, and what follows on this connection may be meant as one.
     if (request.headers.upgrade !== undefined) response.setHeader('connection', 'close')
     app.routing(request, response)
   }
+}
+
+/** What Node would refuse with an answer that is no JSON. */
+function refusalOf({ headers, httpVersion }: IncomingMessage): HttpRefusal | undefined {
+  if (headers.host === undefined && httpVersion === '1.1') return new HttpRefusal(400, 'the request has no Host header')
+  const { expect } = headers
+  if (expect !== undefined && !/100-continue/i.test(expect))
+    return new HttpRefusal(417, 'the request expects what this server does not do')
+  return undefined
+}
+
+/** Before the body is read: what comes of it belongs to no request, so the connection ends. */
+function refuse(response: ServerResponse, { status, message }: HttpRefusal): void {
+  const body = JSON.stringify({ errors: [message] })
+  response.writeHead(status, {
+    connection: 'close',
+    'content-type': 'application/json',
+    'cache-control': 'no-store',
+    'content-length': Buffer.byteLength(body),
+  })
+  response.end(body)
 }
 
 /** Where a request went, for the log. The names at the end of a path stay out: people type passwords where user names belong. */

@@ -20,6 +20,8 @@ export interface Limits {
   readonly shutdownMs: number
   /** Connections of one listener. */
   readonly connections: number
+  /** Requests of one connection begun and not answered, at least 2; what is sent beyond them is not read. */
+  readonly pipelined: number
 }
 
 export const DEFAULT_LIMITS: Limits = {
@@ -34,4 +36,5 @@ export const DEFAULT_LIMITS: Limits = {
   checkMs: 2_000,
   shutdownMs: 20_000,
   connections: 10_000,
+  pipelined: 4,
 }

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { ListVerb } from './list-verb.ts'
+import { ListVerb, type Piece } from './list-verb.ts'
 
 /** What the parser is given when `text` arrives in pieces cut at `cuts`. */
 function filtered(text: string, cuts: readonly number[] = []): string {
@@ -9,10 +9,14 @@ function filtered(text: string, cuts: readonly number[] = []): string {
   let given = ''
   let from = 0
   for (const cut of [...cuts, bytes.length].sort((a, b) => a - b)) {
-    given += verb.push(Buffer.from(bytes.subarray(from, cut))).toString('latin1')
+    given += joined(verb.push(Buffer.from(bytes.subarray(from, cut))))
     from = cut
   }
   return given + verb.end().toString('latin1')
+}
+
+function joined(pieces: readonly Piece[]): string {
+  return pieces.map(({ bytes }) => bytes.toString('latin1')).join('')
 }
 
 const BODY = 'LIST /v1/x HTTP/1.1\r\n\r\nLIST y\r\nLIST '
@@ -55,6 +59,23 @@ for (const [name, requests] of Object.entries(stories)) {
     )
   })
 }
+
+test('a packet is cut where requests begin, wherever it begins itself', () => {
+  const requests = [list, sized, chunked, get, empty, trailers, listSized, list]
+  const text = requests.join('')
+  const starts = requests.map((_, i) => requests.slice(0, i).join('').length)
+  for (let cut = 0; cut < text.length; cut++) {
+    const verb = new ListVerb()
+    const pieces = [text.slice(0, cut), text.slice(cut)].flatMap((part) => verb.push(Buffer.from(part, 'latin1')))
+    let at = 0
+    const begun: number[] = []
+    for (const { bytes, begins } of pieces) {
+      if (begins) begun.push(at)
+      at += bytes.length
+    }
+    expect(begun, `cut at ${cut}`).toEqual(starts)
+  }
+})
 
 test.each([
   ['a method that only begins like LIST', 'LISTEN /v1/a HTTP/1.1\r\n\r\n'],

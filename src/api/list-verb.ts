@@ -1,11 +1,13 @@
-import type { Server as HttpServer } from 'node:http'
-import type { Server as HttpsServer } from 'node:https'
-import type { Socket } from 'node:net'
-
 type State =
   | ('start' | 'head' | 'body' | 'pass')
   | ('size' | 'extension' | 'size-lf' | 'data' | 'data-cr' | 'data-lf')
   | ('trailer-start' | 'trailer' | 'trailer-lf' | 'last-lf')
+
+export interface Piece {
+  readonly bytes: Buffer
+  /** Whether a request begins with it; else it belongs to the one before. */
+  readonly begins: boolean
+}
 
 /**
  * Node's HTTP parser knows no method `LIST`. `LINK` is legal, of equal length and used by nobody, so `LIST ` at the start of a request is
@@ -27,9 +29,12 @@ export class ListVerb {
   #left = 0
   #sizeDigits = ''
 
-  /** The bytes to give to the parser in place of `chunk`, which is respelled in place where it can be. */
-  push(chunk: Buffer): Buffer {
-    if (this.#passes) return chunk
+  /**
+   * The bytes to give to the parser in place of `chunk`, which is respelled in place where it can be: cut where requests begin, and whole once
+   * that cannot be told.
+   */
+  push(chunk: Buffer): Piece[] {
+    if (this.#passes) return [{ bytes: chunk, begins: true }]
     let bytes = chunk
     if (this.#held !== '') {
       // Begin again at the held bytes, as if they had come with this packet.
@@ -37,12 +42,19 @@ export class ListVerb {
       this.#matched = 2
       this.#held = ''
     }
+    const pieces: Piece[] = []
+    let begins = this.#isBetween
+    let from = 0
     let at = 0
     while (at < bytes.length && !this.#passes) {
+      if (at > from && this.#isBetween) {
+        pieces.push({ bytes: bytes.subarray(from, at), begins })
+        begins = true
+        from = at
+      }
       switch (this.#state) {
         case 'start':
           at = this.#start(bytes, at)
-          if (this.#held !== '') return bytes.subarray(0, bytes.length - this.#held.length)
           break
         case 'head':
           at = this.#readHead(bytes, at)
@@ -60,7 +72,9 @@ export class ListVerb {
           at += 1
       }
     }
-    return bytes
+    const end = bytes.length - this.#held.length
+    if (end > from) pieces.push({ bytes: bytes.subarray(from, end), begins })
+    return pieces
   }
 
   /** The bytes still held back when the connection ends. */
@@ -73,6 +87,11 @@ export class ListVerb {
 
   get #passes(): boolean {
     return this.#state === 'pass'
+  }
+
+  /** Nothing of the next request has come yet. */
+  get #isBetween(): boolean {
+    return this.#state === 'start' && this.#matched === 0
   }
 
   #nextRequest(): State {
@@ -200,36 +219,3 @@ const HEX = new Set(Buffer.from('0123456789abcdefABCDEF'))
 const FRAMING = /\r\n(content-length|transfer-encoding)[ \t]*:[ \t]*([^\r\n]*)/gi
 // CONNECT; a folded header; a line that ends in only one of CR and LF: parsers differ in how they read these.
 const UNSURE = /^CONNECT |\n[ \t]|\r(?!\n)|(?<!\r)\n/
-
-/**
- * Puts the filter between a socket and the HTTP parser: the socket's own `push`, the one door through which bytes come from the network into
- * a Node stream, is given the filter's bytes instead. Cheaper than a stream around the socket, and the socket keeps its address and TLS state.
- */
-export function respellList(server: HttpServer | HttpsServer): void {
-  // After the server's own listener of the same event, which has attached the parser by then.
-  server.on('setSecureContext' in server ? 'secureConnection' : 'connection', attach)
-}
-
-function attach(socket: Socket): void {
-  filterSocket(socket)
-  // Node's parser reads a socket past its stream until somebody else listens for its data.
-  socket.on('data', ignore)
-}
-
-function ignore(): void {}
-
-function filterSocket(socket: Socket): void {
-  const filter = new ListVerb()
-  const push = socket.push.bind(socket)
-  socket.push = (chunk: unknown, encoding?: BufferEncoding): boolean => {
-    if (chunk === null) {
-      const held = filter.end()
-      if (held.length > 0) push(held)
-      return push(null)
-    }
-    if (!Buffer.isBuffer(chunk)) return push(chunk, encoding)
-    const bytes = filter.push(chunk)
-    // Nothing to give on yet: the read goes on.
-    return bytes.length === 0 || push(bytes)
-  }
-}

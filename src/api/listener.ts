@@ -10,8 +10,8 @@ import type { Entrance, HttpHandler } from './app.ts'
 import type { BodyBudget } from './body-budget.ts'
 import type { TlsSource } from './certificate.ts'
 import type { TrustedNetworks } from './client-address.ts'
+import { limitIntake } from './intake.ts'
 import type { Limits } from './limits.ts'
-import { respellList } from './list-verb.ts'
 import { acceptProxied } from './proxy-protocol.ts'
 import type { TlsPair } from './tls.ts'
 
@@ -60,15 +60,16 @@ function isLoopback(host: string): boolean {
 
 export async function listen(listener: Listener, pair: TlsPair | undefined, deps: ListenDeps): Promise<Listening> {
   const { limits } = deps
-  let entrance: Entrance = { transport: listener.kind, peerOf: (socket) => socket.remoteAddress ?? '' }
   const options = {
     maxHeaderSize: limits.headBytes,
     headersTimeout: limits.headMs,
     requestTimeout: limits.receiveMs,
     connectionsCheckingInterval: limits.checkMs,
     keepAliveTimeout: limits.keepAliveMs,
+    requireHostHeader: false,
   }
   const handle = (request: http.IncomingMessage, response: http.ServerResponse) => {
+    intake.opened(request, response)
     deps.bodies.watch(request, response)
     onRequest(request, response)
   }
@@ -78,10 +79,18 @@ export async function listen(listener: Listener, pair: TlsPair | undefined, deps
   server.timeout = limits.silentMs
   server.maxConnections = limits.connections
   server.on('clientError', refuseMalformed)
-  respellList(server)
-  if (deps.proxied && listener.kind === 'tcp') {
-    const sources = acceptProxied(server, { trusted: deps.proxied, limitMs: limits.headMs, clock: deps.clock })
-    entrance = { transport: 'tcp', peerOf: (socket) => sources.sourceOf(socket) ?? socket.remoteAddress ?? '' }
+  server.on('checkExpectation', handle)
+  const intake = limitIntake(server, { limit: limits.pipelined, bodies: deps.bodies })
+  const proxy =
+    deps.proxied && listener.kind === 'tcp'
+      ? acceptProxied(server, { trusted: deps.proxied, limitMs: limits.headMs, clock: deps.clock })
+      : undefined
+  const entrance: Entrance = {
+    transport: listener.kind,
+    peerOf: (socket) => proxy?.sourceOf(socket) ?? socket.remoteAddress ?? '',
+    // A balancer that names nobody speaks for itself, and what follows is not its word.
+    mayForward: (socket) => proxy === undefined || proxy.sourceOf(socket) !== undefined,
+    goneOf: intake.goneOf,
   }
   const onRequest = deps.handler(entrance)
   const sockets = new Set<Socket>()
@@ -133,7 +142,12 @@ async function listenUnix(
   if (found && !found.isSocket()) throw invalid(`${socketPath} is there and is no socket`)
   const fresh = `${socketPath}.new`
   await rm(fresh, { force: true })
-  await started(server, () => server.listen({ path: fresh }), socketPath)
+  const listenAlone = () => {
+    const before = process.umask(0o177)
+    server.listen({ path: fresh })
+    process.umask(before)
+  }
+  await started(server, listenAlone, socketPath)
   await chmod(fresh, mode)
   await rename(fresh, socketPath)
   return `unix:${socketPath}`
@@ -169,9 +183,10 @@ const MALFORMED: Record<string, [status: string, text: string]> = {
   ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request did not come in time'],
 }
 
-/** What is no HTTP gets an answer too, as JSON, if nothing of another answer is on the wire. */
+/** What is no HTTP gets an answer too, as JSON, if nothing of another answer is on the wire; what failed below HTTP could not be given one. */
 function refuseMalformed(error: Error & { code?: string }, socket: Parameters<http.Server['emit']>[1]): void {
-  if (!socket.writable || error.code === 'ECONNRESET' || socket.bytesWritten > 0) return void socket.destroy()
+  const isHttp = /^(HPE|ERR_HTTP)_/.test(error.code ?? '')
+  if (!isHttp || !socket.writable || socket.bytesWritten > 0) return void socket.destroy()
   const [status, text] = MALFORMED[error.code ?? ''] ?? ['400 Bad Request', 'the request is no valid HTTP']
   const body = JSON.stringify({ errors: [text] })
   const head = `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n`

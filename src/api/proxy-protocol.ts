@@ -1,4 +1,4 @@
-import type { Server, Socket } from 'node:net'
+import { isIP, type Server, type Socket } from 'node:net'
 import type { Clock } from '../lib/clock.ts'
 import { plainAddress, type TrustedNetworks } from './client-address.ts'
 
@@ -34,15 +34,9 @@ function readVersion1(bytes: Buffer): Header {
   if (end < 0) return { kind: text.length < LONGEST_LINE ? 'incomplete' : 'invalid' }
   const [, family, source = '', , fromPort = '', toPort = '', ...rest] = text.slice(0, end).split(' ')
   if (family === 'UNKNOWN') return { kind: 'header', bytes: end + 2 }
-  const pattern = family === 'TCP4' ? /^\d+\.\d+\.\d+\.\d+$/ : /^[0-9a-fA-F:.]+$/
-  const isPort = (port: string) => /^\d{1,5}$/.test(port)
-  if (
-    (family !== 'TCP4' && family !== 'TCP6') ||
-    !pattern.test(source) ||
-    !isPort(fromPort) ||
-    !isPort(toPort) ||
-    rest.length > 0
-  )
+  const version = family === 'TCP4' ? 4 : family === 'TCP6' ? 6 : undefined
+  const isPort = (port: string) => /^\d{1,5}$/.test(port) && Number(port) <= 65_535
+  if (isIP(source) !== version || source.includes('%') || !isPort(fromPort) || !isPort(toPort) || rest.length > 0)
     return { kind: 'invalid' }
   return { kind: 'header', source: plainAddress(source), bytes: end + 2 }
 }

@@ -5,13 +5,13 @@ import { unavailable } from '../lib/errors.ts'
 interface Asked {
   readonly controller: AbortController
   readonly endsAtMs: number
-  /** Whether it only waits for news: stopping the server ends it at once. */
+  /** Whether it only waits for news: a stopping server, and a client that is gone, end it at once. */
   readonly waits: boolean
 }
 
 /**
- * What is being answered now. A client that goes away ends nothing: work that touches a directory is finished whoever still listens.
- * Only the time limit and the end of the server abort it.
+ * What is being answered now. A client that goes away ends nothing but what only waits: work that touches a directory is finished whoever still
+ * listens. Only the time limit and the end of the server abort it.
  */
 export class Requests {
   readonly #asked = new Set<Asked>()
@@ -37,13 +37,19 @@ export class Requests {
   }
 
   /** Runs the engine's part of a request under its time limit. */
-  async run<T>(work: (signal: AbortSignal) => Promise<T>, { waits }: { waits: boolean }): Promise<T> {
+  async run<T>(
+    work: (signal: AbortSignal) => Promise<T>,
+    { waits, gone }: { waits: boolean; gone: AbortSignal },
+  ): Promise<T> {
     const asked = { controller: new AbortController(), endsAtMs: this.#clock.monotonicMs() + this.#limitMs, waits }
     this.#asked.add(asked)
     if (this.#stopping && waits) asked.controller.abort(unavailable('the server is stopping'))
+    const abandon = () => asked.controller.abort(gone.reason)
+    if (waits) gone.addEventListener('abort', abandon)
     try {
       return await work(asked.controller.signal)
     } finally {
+      gone.removeEventListener('abort', abandon)
       this.#asked.delete(asked)
       this.#settle()
     }

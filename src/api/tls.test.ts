@@ -69,6 +69,21 @@ test.each(['ca.key', 'server.key', 'server.crt', 'ca.crt'])(
   },
 )
 
+test.each(['bücher.example', 'BÜCHER.example.', 'fe80::1%lo', '2001:db8::1', 'Keyturn.Example'])(
+  'a certificate for %s is current',
+  async (name) => {
+    const make = () => ensureOwnPair({ directory, names: [name] }, { clock, random: systemRandom })
+    const first = await make()
+    await expectWhole(first)
+    expect(await make()).toEqual(first)
+  },
+)
+
+test.each(['*.example', 'a b', 'a..b', 'http://a'])('%s is no name for a certificate', async (name) => {
+  const made = ensureOwnPair({ directory, names: [name] }, { clock, random: systemRandom })
+  await expect(made).rejects.toThrow(`"${name}" is no host name and no IP address`)
+})
+
 test('says which file it cannot use', async () => {
   await ensure()
   await writeFile(path.join(directory, 'ca.key'), 'nonsense')

@@ -2,6 +2,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { isIP } from 'node:net'
 import path from 'node:path'
+import { domainToASCII } from 'node:url'
 import type { Clock } from '../lib/clock.ts'
 import { type AppError, invalid, messageOf } from '../lib/errors.ts'
 import type { Random } from '../lib/random.ts'
@@ -12,7 +13,7 @@ import type { Random } from '../lib/random.ts'
  */
 export interface OwnCa {
   readonly directory: string
-  /** Host names and IP addresses that the certificate is for. */
+  /** Host names and IP addresses that the certificate is for. `invalid` where one is neither. */
   readonly names: readonly string[]
 }
 
@@ -43,6 +44,7 @@ export async function readPair({ certFile, keyFile }: { certFile: string; keyFil
 /** The server's own certificate with its CA behind it, made or renewed when it must be. */
 export async function ensureOwnPair(own: OwnCa, { clock, random }: { clock: Clock; random: Random }): Promise<TlsPair> {
   const file = (name: string) => path.join(own.directory, name)
+  const names = own.names.map(certifiedName)
   await mkdir(own.directory, { recursive: true, mode: 0o700 })
   const x509 = await loadX509()
   const now = clock.now()
@@ -93,7 +95,7 @@ export async function ensureOwnPair(own: OwnCa, { clock, random }: { clock: Cloc
 
   const cert = await readIfThere(file('server.crt'))
   const key = await readIfThere(file('server.key'))
-  if (cert !== undefined && key !== undefined && isCurrent(cert, key, caPem, own.names, now))
+  if (cert !== undefined && key !== undefined && isCurrent(cert, key, caPem, names, now))
     return { cert: cert + caPem, key }
 
   const ca = new x509.X509Certificate(caPem)
@@ -111,7 +113,7 @@ export async function ensureOwnPair(own: OwnCa, { clock, random }: { clock: Cloc
       await x509.SubjectKeyIdentifierExtension.create(made.keys.publicKey),
       await x509.AuthorityKeyIdentifierExtension.create(ca),
       new x509.SubjectAlternativeNameExtension(
-        own.names.map((name) => ({ type: isIP(name) === 0 ? ('dns' as const) : ('ip' as const), value: name })),
+        names.map((name) => ({ type: isIP(name) === 0 ? ('dns' as const) : ('ip' as const), value: name })),
       ),
     ],
   })
@@ -119,6 +121,14 @@ export async function ensureOwnPair(own: OwnCa, { clock, random }: { clock: Cloc
   await replaceFile(file('server.key'), made.pem, 0o600)
   await replaceFile(file('server.crt'), pem, 0o644)
   return { cert: pem + caPem, key: made.pem }
+}
+
+/** A name as certificates have it: IP addresses without zone, host names in ASCII. */
+function certifiedName(name: string): string {
+  if (isIP(name) !== 0) return name.split('%', 1)[0] ?? ''
+  const ascii = domainToASCII(name.replace(/\.$/, ''))
+  if (!/^[a-z0-9_-]+(\.[a-z0-9_-]+)*$/.test(ascii)) throw invalid(`"${name}" is no host name and no IP address`)
+  return ascii
 }
 
 function isCurrent(cert: string, key: string, caPem: string, names: readonly string[], now: Date): boolean {

@@ -17,6 +17,9 @@ export interface Backend {
   renewLogin?(mount: Mount, renewal: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Login>
   /** Whether somebody has configured a mount of this type. */
   isConfigured?(mount: Mount): Promise<boolean>
+  /** Names under which nobody may log in at the moment, for failures (CONTRACT 3.6); and forgets the failures of one. */
+  lockedLogins?(mount: Mount): Promise<readonly string[]>
+  unlockLogin?(mount: Mount, name: string): Promise<void>
   /** Called when a mount of this type is removed and nobody finds it any more, more than once: forget all it owns. */
   unmount?(mount: Mount, signal: AbortSignal): Promise<void>
 }
@@ -80,6 +83,8 @@ export interface Call<F = Record<string, never>> {
   readonly remote: Remote
   readonly requestId: string
   readonly signal: AbortSignal
+  /** Aborted when nobody is there any more to hear the answer; who has begun something ends it all the same. */
+  readonly gone?: AbortSignal
   /** Adds a warning to the answer (dropped where there is no body). */
   warn(text: string): void
 }

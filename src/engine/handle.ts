@@ -136,6 +136,7 @@ function callOf(
     remote: request.remote,
     requestId: request.id,
     signal,
+    ...(request.gone && { gone: request.gone }),
     warn: (text: string) => warnings.push(text),
   }
   // Fields are read lazily: an unauthorised caller learns nothing from how they are refused.

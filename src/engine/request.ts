@@ -20,6 +20,8 @@ export interface EngineRequest {
   readonly principal?: string
   /** On whose behalf an object is written, `cr:<uid>`. Refused from anybody but the controller. */
   readonly owner?: string
+  /** Aborted when nobody is there any more to hear the answer: what has not begun by then need not. */
+  readonly gone?: AbortSignal
 }
 
 export interface Remote {

@@ -1,17 +1,18 @@
 /** Waits in line until somebody calls the first of it; an aborted signal leaves the line and rejects with the signal's reason. */
-export function waitInLine(line: (() => void)[], signal: AbortSignal): Promise<void> {
+export function waitInLine(line: (() => void)[], ...signals: readonly AbortSignal[]): Promise<void> {
   return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(signal.reason)
-    const go = () => {
-      signal.removeEventListener('abort', abort)
-      resolve()
+    const settle = (end: () => void) => {
+      for (const signal of signals) signal.removeEventListener('abort', leave)
+      end()
     }
-    const abort = () => {
+    const go = () => settle(resolve)
+    const leave = () => {
       const at = line.indexOf(go)
       if (at >= 0) line.splice(at, 1)
-      reject(signal.reason)
+      settle(() => reject(signals.find(({ aborted }) => aborted)?.reason))
     }
+    if (signals.some(({ aborted }) => aborted)) return leave()
     line.push(go)
-    signal.addEventListener('abort', abort, { once: true })
+    for (const signal of signals) signal.addEventListener('abort', leave)
   })
 }

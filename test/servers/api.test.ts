@@ -1,12 +1,13 @@
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import http from 'node:http'
 import https from 'node:https'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { connect as connectTls } from 'node:tls'
+import { pino } from 'pino'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { DEFAULT_LIMITS, type Limits } from '../../src/api/limits.ts'
 import type { Listener } from '../../src/api/listener.ts'
@@ -21,13 +22,17 @@ import { systemRandom } from '../../src/lib/random.ts'
 class EchoEngine implements EngineDoor {
   readonly seen: EngineRequest[] = []
   readonly aborted: string[] = []
-  letGo: () => void = () => undefined
+  #held: (() => void)[] = []
+
+  letGo(): void {
+    for (const go of this.#held.splice(0)) go()
+  }
 
   async handle(request: EngineRequest, signal: AbortSignal): Promise<EngineAnswer> {
     this.seen.push(request)
     const { operation, path: asked, dialect, remote, fields } = request
     signal.addEventListener('abort', () => this.aborted.push(asked))
-    if (asked.startsWith('hold/')) await new Promise<void>((resolve) => (this.letGo = resolve))
+    if (asked.startsWith('hold/')) await new Promise<void>((resolve) => this.#held.push(resolve))
     if (asked === 'sys/events' || asked === 'stuck') {
       await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
     }
@@ -49,11 +54,14 @@ class EchoEngine implements EngineDoor {
 let dir: string
 let engine: EchoEngine
 let api: ApiServer | undefined
+/** What the server logged, a line each. */
+let logged: string
 const open: Socket[] = []
 
 beforeEach(async () => {
   dir = await mkdtemp(path.join(tmpdir(), 'kt-api-'))
   engine = new EchoEngine()
+  logged = ''
 })
 afterEach(async () => {
   engine.letGo()
@@ -76,7 +84,7 @@ async function start(
     listeners,
     clock: systemClock,
     random: systemRandom,
-    log: createLogger({ level: 'silent' }),
+    log: pino({ level: 'info' }, { write: (line) => (logged += line) }),
     trustedProxies,
     proxyProtocol,
     limits: { ...DEFAULT_LIMITS, ...limits },
@@ -240,6 +248,52 @@ test('statuses and bodies of refusals', async () => {
   expect((await ask(address, '/v1/a', { headers: { 'x-big': 'x'.repeat(20_000) } })).status).toBe(431)
 })
 
+test.each([
+  ['without a Host header', 'GET /v1/a HTTP/1.1\r\n\r\n', '400 Bad Request', 'the request has no Host header'],
+  [
+    'with an expectation',
+    'POST /v1/a HTTP/1.1\r\nHost: a\r\nExpect: foo\r\nContent-Length: 2\r\n\r\n{}',
+    '417 Expectation Failed',
+    'the request expects what this server does not do',
+  ],
+])('a request %s is refused as JSON', async (_, request, status, message) => {
+  const [address = ''] = await start([loopback])
+  const { socket, received } = await raw(address)
+  socket.write(request)
+  await closed(socket)
+  const [head = '', body] = received().split('\r\n\r\n')
+  expect(head).toContain(`HTTP/1.1 ${status}`)
+  expect(head).toMatch(/\r\ncontent-type: application\/json\r\n/i)
+  expect(head).toMatch(/\r\ncache-control: no-store\r\n/i)
+  expect(JSON.parse(body ?? '')).toEqual({ errors: [message] })
+  expect(engine.seen).toEqual([])
+})
+
+test('a client that waits to be told to go on is told, and a LIST may follow', async () => {
+  const [address = ''] = await start([loopback])
+  const { socket, until: seen } = await raw(address)
+  socket.write('POST /v1/w HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 8\r\n\r\n')
+  await seen('100 Continue')
+  socket.write('{"a": 1}LIST /v1/one HTTP/1.1\r\nHost: a\r\n\r\n')
+  await seen('"one/"')
+  expect(engine.seen.map(({ operation, fields }) => [operation, fields]).toSorted()).toEqual([
+    ['list', {}],
+    ['write', { a: 1 }],
+  ])
+})
+
+test.each(['', ';;;', 'json', 'text/plain; charset', 'application/json; charset=utf-8', '*/*'])(
+  'a body is read whatever it is called: "%s"',
+  async (type) => {
+    const [address = ''] = await start([loopback])
+    const { socket, until: seen } = await raw(address)
+    const post = `POST /v1/w HTTP/1.1\r\nHost: a\r\nContent-Type: ${type}\r\nContent-Length: 8\r\n\r\n{"a": 1}`
+    socket.write(post)
+    await seen('HTTP/1.1 200')
+    expect(engine.seen[0]?.fields).toEqual({ a: 1 })
+  },
+)
+
 test('what is no HTTP is refused as JSON, CONNECT and Upgrade open nothing', async () => {
   const [address = ''] = await start([loopback])
   const bad = await raw(address)
@@ -313,6 +367,36 @@ test('slow and silent senders are cut off', async () => {
   expect(engine.seen).toEqual([])
 })
 
+test('a connection that says nothing before TLS is cut off', async () => {
+  const [address = ''] = await start([ownTls()], { limits: { headMs: 200 } })
+  const socket = connect(Number(new URL(address).port), '127.0.0.1')
+  open.push(socket.resume())
+  await once(socket, 'connect')
+  await closed(socket)
+})
+
+test('a client that does not read its answers is cut off', async () => {
+  const [address = ''] = await start([loopback], { limits: { silentMs: 300 } })
+  const { socket } = await raw(address)
+  socket.pause()
+  const long = 'x'.repeat(12_000)
+  for (let i = 0; i < 2000; i++) socket.write(`GET /v1/${long} HTTP/1.1\r\nHost: a\r\n\r\n`)
+  await closed(socket)
+  expect(engine.seen.length).toBeLessThan(2000)
+})
+
+test('so many connections are taken and no more', async () => {
+  const [address = ''] = await start([loopback], { limits: { connections: 2 } })
+  const taken = [await raw(address), await raw(address)]
+  for (const { socket, until: seen } of taken) {
+    socket.write('GET /v1/a HTTP/1.1\r\nHost: a\r\n\r\n')
+    await seen('"a"')
+  }
+  await closed((await raw(address)).socket)
+  taken[0]?.socket.destroy()
+  await until(async () => (await ask(address, '/v1/b').catch(() => undefined))?.status === 200)
+})
+
 test('a request that takes too long is aborted and answered 503', async () => {
   const [address = ''] = await start([loopback], { limits: { answerMs: 300 } })
   const answer = await ask(address, '/v1/stuck')
@@ -330,6 +414,90 @@ test('a client that goes away aborts nothing', async () => {
   await ask(address, '/v1/a')
   await ask(address, '/v1/a')
   expect(engine.aborted).toEqual([])
+})
+
+test('of requests sent without waiting for answers few are begun, the rest stays unread, and all are answered in order', async () => {
+  const unix: Listener = { kind: 'unix', path: path.join(dir, 'k.sock'), mode: 0o600 }
+  const addresses = await start([loopback, ownTls(), unix], { limits: { pipelined: 3 } })
+  const ca = await readFile(path.join(dir, 'tls', 'ca.crt'), 'utf8')
+  for (const address of addresses) {
+    engine.seen.length = 0
+    const { socket, received } = await raw(address, ca)
+    const body = JSON.stringify({ pad: 'x'.repeat(40_000) })
+    const count = 300
+    for (let i = 0; i < count; i++)
+      socket.write(`POST /v1/hold/${i} HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+    await until(() => engine.seen.length === 3)
+    // Others come through meanwhile.
+    for (let i = 0; i < 3; i++) expect((await ask(address, '/v1/a', { ca })).status).toBe(200)
+    expect(engine.seen.filter((request) => request.path.startsWith('hold/'))).toHaveLength(3)
+    expect(socket.writableLength).toBeGreaterThan(0)
+    const answered = () => [...received().matchAll(/"hold\/(\d+)"/g)].map(([, n]) => Number(n))
+    await until(() => {
+      engine.letGo()
+      return answered().length === count
+    })
+    expect(answered()).toEqual(Array.from({ length: count }, (_, i) => i))
+    socket.destroy()
+  }
+})
+
+test('where it cannot be told where requests begin, too many at once end the connection', async () => {
+  const [address = ''] = await start([loopback], { limits: { pipelined: 3 } })
+  const coded = 'POST /v1/hold/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n'
+  const few = await raw(address)
+  few.socket.write(coded.repeat(3))
+  await until(() => engine.seen.length === 3)
+  const { socket } = await raw(address)
+  socket.write(coded.repeat(4))
+  await closed(socket)
+  expect(few.socket.closed).toBe(false)
+})
+
+test('a body that comes while earlier requests are unanswered is received', async () => {
+  const [address = ''] = await start([loopback], { limits: { pipelined: 2 } })
+  const { socket, until: seen } = await raw(address)
+  const first = 'POST /v1/hold/x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n'
+  socket.write(`${first}POST /v1/second HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n{"a"`)
+  await until(() => engine.seen.length === 1)
+  socket.write(`: 1}${first}`)
+  await until(() => engine.seen.length === 2)
+  engine.letGo()
+  await seen('"second"')
+  await until(() => engine.seen.length === 3)
+})
+
+test('bodies of whatever size share one limit, and large ones leave a part of it to small ones', async () => {
+  const kb = 1024
+  const [address = ''] = await start([loopback], { limits: { allBodiesBytes: 800 * kb } })
+  /** Sends all of a body but its last octet. */
+  const half = async (bytes: number) => {
+    const { socket } = await raw(address)
+    socket.write(`POST /v1/a HTTP/1.1\r\nHost: a\r\nContent-Length: ${bytes + 1}\r\n\r\n${' '.repeat(bytes)}`)
+    return socket
+  }
+  const small = { method: 'POST', body: JSON.stringify({ pad: 'x'.repeat(10 * kb) }) }
+  const whole = async () => (await ask(address, '/v1/a', small)).status
+  // Each leaves 64 KB of its own to the part for beginnings, which holds 200.
+  const large = [await half(600 * kb)]
+  await closed(await half(600 * kb))
+  expect(await whole()).toBe(200)
+  large.push(await half(60 * kb), await half(60 * kb))
+  expect(await whole()).toBe(200)
+  await closed(await half(60 * kb))
+  for (const socket of large) expect(socket.closed).toBe(false)
+  for (const socket of large) socket.destroy()
+  await until(async () => (await half(60 * kb)).destroy() && (await whole()) === 200)
+})
+
+test('a client that goes away ends what only waits for news', async () => {
+  const [address = ''] = await start([loopback])
+  const { socket } = await raw(address)
+  socket.write('GET /v1/sys/events?after=1&wait=30s HTTP/1.1\r\nHost: a\r\n\r\n')
+  await until(() => engine.seen.length === 1)
+  socket.destroy()
+  await until(() => engine.aborted.length === 1)
+  expect(engine.aborted).toEqual(['sys/events'])
 })
 
 test('stopping finishes what was begun, ends waiting reads, and takes nothing new', async () => {
@@ -351,6 +519,25 @@ test('stopping finishes what was begun, ends waiting reads, and takes nothing ne
   await stopped
   await expect(stat(socketPath)).rejects.toThrow(/ENOENT/)
   expect(engine.aborted).toEqual(['sys/events'])
+})
+
+test('stopping waits for the rest of a body, and not for ever', async () => {
+  const [address = ''] = await start([loopback], { limits: { shutdownMs: 500 } })
+  const begin = async () => {
+    const connection = await raw(address)
+    connection.socket.write('POST /v1/w HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n{"a"')
+    return connection
+  }
+  const [comes, never] = [await begin(), await begin()]
+  // What was sent before another request was answered has come.
+  await ask(address, '/v1/a')
+  const stopped = api?.[Symbol.asyncDispose]()
+  comes.socket.write(': 1}')
+  await comes.until('"w"')
+  expect(comes.received()).toMatch(/connection: close/i)
+  await stopped
+  await closed(never.socket)
+  expect(never.received()).toBe('')
 })
 
 test('stopping aborts what does not end in time', async () => {
@@ -426,6 +613,20 @@ test.each([
   expect(text).toContain('"operation":"list"')
 })
 
+test('X-Forwarded-For after a PROXY header that names nobody is not believed', async () => {
+  const [address = ''] = await start([loopback], { trustedProxies: ['127.0.0.1'], proxyProtocol: true })
+  const request = 'GET /v1/a HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.9\r\n\r\n'
+  for (const [header, want] of [
+    ['PROXY UNKNOWN\r\n', '127.0.0.1'],
+    [local, '127.0.0.1'],
+    ['PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n', '198.51.100.9'],
+  ] as const) {
+    const { socket, until: seen } = await raw(address)
+    socket.write(Buffer.concat([Buffer.from(header), Buffer.from(request)]))
+    await seen(`"address":"${want}"`)
+  }
+})
+
 test('PROXY headers: wrong or late ones close the connection, strangers are not believed', async () => {
   const options = { trustedProxies: ['127.0.0.1'], proxyProtocol: true, limits: { headMs: 300 } }
   const [address = ''] = await start([loopback], options)
@@ -448,43 +649,57 @@ test('PROXY headers: wrong or late ones close the connection, strangers are not 
   expect(dataOf(await ask(other, '/v1/a')).address).toBe('127.0.0.1')
 })
 
+/** A certificate of this name and its key, as `tls.crt` and `tls.key`. */
+function makePair(directory: string, name: string): void {
+  const what = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2']
+  const files = ['-keyout', path.join(directory, 'tls.key'), '-out', path.join(directory, 'tls.crt')]
+  execFileSync('openssl', [...what, '-subj', `/CN=${name}`, ...files], { stdio: 'ignore' })
+}
+
+/** The name on the certificate that is shown to a new client. */
+async function servedBy(address: string): Promise<string | undefined> {
+  const socket = connectTls({ host: '127.0.0.1', port: Number(new URL(address).port), rejectUnauthorized: false })
+  await once(socket, 'secureConnect')
+  const name = socket.getPeerCertificate().subject.CN
+  socket.destroy()
+  return typeof name === 'string' ? name : undefined
+}
+
 test('a new certificate is used without a restart, a broken one is not', async () => {
   const [certFile, keyFile] = [path.join(dir, 'tls.crt'), path.join(dir, 'tls.key')]
-  const make = (name: string) => {
-    const openssl = [
-      'req',
-      '-x509',
-      '-newkey',
-      'ec',
-      '-pkeyopt',
-      'ec_paramgen_curve:P-256',
-      '-nodes',
-      '-days',
-      '2',
-      '-subj',
-      `/CN=${name}`,
-    ]
-    execFileSync('openssl', [...openssl, '-keyout', keyFile, '-out', certFile], { stdio: 'ignore' })
-  }
+  const make = (name: string) => makePair(dir, name)
   make('first')
   const [address = ''] = await start([{ ...loopback, tls: { certFile, keyFile } }])
-  const served = async () => {
-    const socket = connectTls({ host: '127.0.0.1', port: Number(new URL(address).port), rejectUnauthorized: false })
-    await once(socket, 'secureConnect')
-    const name = socket.getPeerCertificate().subject.CN
-    socket.destroy()
-    return name
-  }
+  const served = () => servedBy(address)
   expect(await served()).toBe('first')
   make('second')
   await until(async () => (await served()) === 'second')
   await writeFile(certFile, 'broken')
   make('third')
   await until(async () => (await served()) === 'third')
+  logged = ''
   await writeFile(keyFile, 'broken')
+  await until(() => logged.includes('the new TLS certificate cannot be used; the old one stays'))
   expect(await served()).toBe('third')
   await api?.[Symbol.asyncDispose]()
   await expect(start([{ ...loopback, tls: { certFile, keyFile } }])).rejects.toThrow(/cannot be used/)
+})
+
+test('a certificate in a mounted Secret, whose link is turned, is used without a restart', async () => {
+  const mounted = async (name: string) => {
+    await mkdir(path.join(dir, `..${name}`))
+    makePair(path.join(dir, `..${name}`), name)
+    await symlink(`..${name}`, path.join(dir, '..data_tmp'))
+    await rename(path.join(dir, '..data_tmp'), path.join(dir, '..data'))
+  }
+  await mounted('first')
+  const [certFile, keyFile] = [path.join(dir, 'tls.crt'), path.join(dir, 'tls.key')]
+  await symlink('..data/tls.crt', certFile)
+  await symlink('..data/tls.key', keyFile)
+  const [address = ''] = await start([{ ...loopback, tls: { certFile, keyFile } }])
+  expect(await servedBy(address)).toBe('first')
+  await mounted('second')
+  await until(async () => (await servedBy(address)) === 'second')
 })
 
 test('the own certificate is kept over restarts and made anew for other names, under the same CA', async () => {

@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { statSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import type { Socket } from 'node:net'
@@ -6,7 +7,7 @@ import { connect } from 'node:tls'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type Keyturn, startKeyturn } from '../support/keyturn.ts'
 import { type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
-import { type Hook, startHook } from '../support/slapd-hook.ts'
+import { type Hook, type HookAnswer, startHook } from '../support/slapd-hook.ts'
 
 // What somebody with bad intentions tries, over the API of a whole server and a real directory.
 
@@ -275,6 +276,80 @@ describe('bodies made to be laborious, from nobody', () => {
     expect((await laborious).status).toBe(400)
     expect(worstMs).toBeLessThan(1_000)
     expect(statSync(log).size - sizeBefore).toBeLessThan(10_000)
+  })
+})
+
+describe('floods of logins without a token', () => {
+  const login = (name: string, password: string) =>
+    keyturn.call('POST', `auth/ldap/login/${name}`, { password }, { token: null })
+
+  const rssMb = async (pid: number) =>
+    Number(/^VmRSS:\s+(\d+)/m.exec(await readFile(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024
+
+  /** A connection that sends logins of this size without waiting for answers, as many as are taken. */
+  async function flood(count: number, pad: number) {
+    const body = JSON.stringify({ password: 'x', pad: 'x'.repeat(pad) })
+    const ca = await readFile(keyturn.caFile, 'utf8')
+    const socket = connect({ port: keyturn.port, host: '127.0.0.1', ca })
+    socket.on('error', () => undefined).resume()
+    await once(socket, 'secureConnect')
+    for (let i = 0; i < count; i++)
+      socket.write(
+        `POST /v1/auth/ldap/login/flood-${i} HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+      )
+    return socket
+  }
+
+  test('on one connection cost a little memory, and leave room for others', async () => {
+    await login('alice', 'alice-secret')
+    const held = Promise.withResolvers<void>()
+    hook.handler = async ({ type, filter }): Promise<HookAnswer> => {
+      if (type === 'SEARCH' && filter.includes('flood-')) await held.promise
+      return 'CONTINUE'
+    }
+    const before = await rssMb(keyturn.pid)
+    const socket = await flood(4000, 60_000)
+    try {
+      await vi.waitFor(() => expect(hook.seen.some(({ filter }) => filter.includes('flood-'))).toBe(true), 10_000)
+      const begunMs = performance.now()
+      expect((await login('alice', 'alice-secret')).status).toBe(200)
+      expect(performance.now() - begunMs).toBeLessThan(2000)
+      // Of 240 MB the most part stays with the sender.
+      expect(socket.writableLength).toBeGreaterThan(200 * 1024 * 1024)
+      expect((await rssMb(keyturn.pid)) - before).toBeLessThan(150)
+    } finally {
+      held.resolve()
+      socket.destroy()
+    }
+  })
+
+  test('end with their connection', async () => {
+    hook.handler = () => 'CONTINUE'
+    hook.seen.length = 0
+    const socket = await flood(20_000, 0)
+    await vi.waitFor(() => expect(hook.seen.some(({ filter }) => filter.includes('flood-'))).toBe(true), 10_000)
+    socket.destroy()
+    await once(socket, 'close')
+    for (let i = 0; i < 3; i++) expect((await login('alice', 'alice-secret')).status).toBe(200)
+    const asked = new Set(hook.seen.map(({ filter }) => /flood-\d+/.exec(filter)?.[0])).size
+    expect(asked).toBeLessThan(2000)
+  })
+
+  test('on many connections are told to come again, and whoever comes then is served', async () => {
+    const held = Promise.withResolvers<void>()
+    hook.handler = async ({ type, filter }): Promise<HookAnswer> => {
+      if (type === 'SEARCH' && filter.includes('many-')) await held.promise
+      return 'CONTINUE'
+    }
+    const answers = Array.from({ length: 600 }, (_, i) => login(`many-${i}`, 'x'))
+    const refused = await Promise.race(answers)
+    held.resolve()
+    expect([refused.status, refused.body.errors]).toEqual([503, ['too many logins are under way; try again soon']])
+    expect(Number(refused.headers['retry-after'])).toBeLessThanOrEqual(5)
+    const statuses = (await Promise.all(answers)).map(({ status }) => status)
+    expect(new Set(statuses)).toEqual(new Set([400, 503]))
+    expect(statuses.filter((status) => status === 400).length).toBeGreaterThanOrEqual(512)
+    expect((await login('alice', 'alice-secret')).status).toBe(200)
   })
 })
 

@@ -207,6 +207,11 @@ describe('dialects', () => {
     const { data } = (await keyturn.call('GET', `auth/${name}/config`)).body
     expect(data).toMatchObject({ bindpass: '', binddn: MANAGER.binddn, use_token_groups: true, token_type: 'default' })
     expect(data).not.toHaveProperty('client_tls_key')
+    // What a later version uses is kept for those who send it and read it back.
+    const later = { rotation_schema: 'ad', password_policy: 'long' }
+    expect(data).toMatchObject({ rotation_schema: 'openldap', password_policy: '' })
+    await done('POST', `auth/${name}/config`, later)
+    expect((await keyturn.call('GET', `auth/${name}/config`)).body.data).toMatchObject(later)
     const config = (await keyturn.call('GET', 'ldap/config')).body.data
     expect(config).not.toHaveProperty('bindpass')
     expect(config.length).toBe(64)

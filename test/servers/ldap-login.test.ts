@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Keyturn, startKeyturn } from '../support/keyturn.ts'
+import { GROUPS, loginLab } from '../support/ldap-login.ts'
 import { type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
 import { startHook } from '../support/slapd-hook.ts'
 
@@ -10,9 +11,8 @@ import { startHook } from '../support/slapd-hook.ts'
 
 let slapd: Slapd
 let keyturn: Keyturn
-const people = `ou=people,${SUFFIX}`
-const groups = `ou=groups,${SUFFIX}`
-const reader = { binddn: `cn=svc-reader,ou=services,${SUFFIX}`, bindpass: 'svc-reader-secret' }
+const groups = GROUPS
+const { mounted, login } = loginLab(() => ({ keyturn, slapd }))
 
 beforeAll(async () => {
   slapd = await startSlapd()
@@ -26,20 +26,6 @@ afterAll(async () => {
   await keyturn?.stop()
   await slapd?.stop()
 })
-
-const base = () => ({ url: slapd.url, userdn: people, userattr: 'uid', ...reader })
-let mounts = 0
-
-/** A mount of its own for a test, configured. */
-async function mounted(config: Record<string, unknown> = {}): Promise<string> {
-  const path = `people-${++mounts}`
-  expect((await keyturn.call('POST', `sys/auth/${path}`, { type: 'ldap' })).status).toBe(204)
-  const written = await keyturn.call('POST', `auth/${path}/config`, { ...base(), ...config })
-  expect([200, 204], written.text).toContain(written.status)
-  return path
-}
-const login = (path: string, username: string, password: string) =>
-  keyturn.call('POST', `auth/${path}/login/${encodeURIComponent(username)}`, { password }, { token: null })
 
 describe('finding the user', () => {
   test('by a search of the service', async () => {
@@ -110,7 +96,13 @@ test('a refused password of the service is presented once, whoever logs in; then
   try {
     const mount = await mounted({ url: watched.url, bindpass: 'wrong' })
     const answers = await Promise.all(Array.from({ length: 10 }, () => login(mount, 'alice', 'alice-secret')))
-    for (const answer of answers) expect(answer.status).toBe(503)
+    for (const answer of answers) {
+      expect(answer.status).toBe(503)
+      expect(answer.body.errors).toEqual(['the directory cannot serve logins now'])
+      expect(answer.headers['x-keyturn-reason']).toBeUndefined()
+    }
+    // Why stands in the log.
+    expect(keyturn.output).toMatch(/invalid credentials \(result code 49\)/)
     expect((await login(mount, 'bob', 'bob-secret')).status).toBe(503)
     expect(hook.seen.filter(({ type, dn }) => type === 'BIND' && dn.startsWith('cn=svc-reader'))).toHaveLength(1)
     // A new configuration is a new chance.
@@ -127,6 +119,16 @@ test('an empty password is refused unless null binds are allowed', async () => {
   const answer = await login(path, 'alice', '')
   expect(answer.status).toBe(400)
   expect(answer.body.errors[0]).toContain('zero length')
+})
+
+test('what the directory refused is told to nobody but the log', async () => {
+  const path = await mounted({ userdn: `ou=nowhere,${SUFFIX}` })
+  const answer = await login(path, 'alice', 'alice-secret')
+  expect([answer.status, answer.body.errors]).toEqual([
+    400,
+    ['ldap operation failed: the directory did not let this user be looked up'],
+  ])
+  expect(keyturn.output).toContain('no such object (result code 32)')
 })
 
 describe('groups', () => {
@@ -162,31 +164,131 @@ describe('groups', () => {
   })
 })
 
-test('five refused logins lock the name, however it is written, and the directory is not asked again', async () => {
-  const path = await mounted()
-  for (const name of ['bob', 'Bob', ' bob', 'BOB ', 'bob']) expect((await login(path, name, 'wrong')).status).toBe(400)
-  const locked = await login(path, 'bob', 'bob-secret')
-  expect(locked.status).toBe(403)
-  expect(locked.text).toContain('permission denied')
-  expect((await login(path, 'alice', 'alice-secret')).status).toBe(200)
+describe('five refused logins lock the name, however it is written, and the directory is not asked again', () => {
+  test.each([
+    ['found by a search', {}],
+    ['by template', { binddn: '', bindpass: '' }],
+  ])('%s', async (_, config) => {
+    const path = await mounted(config)
+    for (const name of ['bob', 'Bob', ' bob', 'BOB ', 'ｂob'])
+      expect((await login(path, name, 'wrong')).status, name).toBe(400)
+    for (const name of ['bob', 'bo\u24d1', '\u{1d41b}ob', 'b\u00bab', 'B\uff2fB']) {
+      const locked = await login(path, name, 'bob-secret')
+      expect(locked.status, name).toBe(403)
+      expect(locked.text).toContain('permission denied')
+    }
+    expect((await login(path, 'alice', 'alice-secret')).status).toBe(200)
+  })
+
+  test('with spaces inside', async () => {
+    const path = await mounted({ userattr: 'cn' })
+    for (let i = 1; i <= 5; i++) expect((await login(path, `Bob${' '.repeat(i)}Example`, 'wrong')).status).toBe(400)
+    expect((await login(path, 'Bob Example', 'bob-secret')).status).toBe(403)
+    expect((await login(path, 'Bob      Example', 'bob-secret')).status).toBe(403)
+  })
+
+  test('under every name the directory finds the entry by', async () => {
+    const many = { userfilter: '(|({{.UserAttr}}={{.Username}})(mail={{.Username}}))' }
+    const path = await mounted(many)
+    for (const name of ['bob', 'bob@example.test', 'bob', 'bob@example.test', 'bob'])
+      expect((await login(path, name, 'wrong')).status).toBe(400)
+    expect((await login(path, 'bob@example.test', 'bob-secret')).status).toBe(403)
+    expect((await login(path, 'bob', 'bob-secret')).status).toBe(403)
+    // One who knows the password clears both counters.
+    for (const name of ['alice', 'alice@example.test']) {
+      for (let i = 0; i < 4; i++) expect((await login(path, name, 'wrong')).status).toBe(400)
+      expect((await login(path, name, 'alice-secret')).status).toBe(200)
+    }
+  })
 })
 
-test('a token is renewed by looking its user up again, and refused when the policies changed', async () => {
-  const path = await mounted({ groupdn: groups, token_ttl: '1h' })
-  await keyturn.call('POST', `auth/${path}/groups/engineers`, { policies: 'staff' })
-  const { client_token: token } = (await login(path, 'alice', 'alice-secret')).body.auth
-  expect((await keyturn.call('POST', 'auth/token/renew-self', {}, { token })).status).toBe(200)
-  await keyturn.call('POST', `auth/${path}/groups/engineers`, { policies: 'admins' })
-  const refused = await keyturn.call('POST', 'auth/token/renew-self', {}, { token })
-  expect(refused.status).toBe(400)
-  expect(refused.text).toContain('policies have changed')
+describe('locked names', () => {
+  const lockedOf = async (path: string) => {
+    const { body } = await keyturn.call('GET', 'sys/locked-users')
+    const { accessor } = (await keyturn.call('GET', `sys/auth/${path}`)).body.data
+    const [{ mount_accessors: mounts }] = body.data.by_namespace
+    const mine = mounts.find((mount: { mount_accessor: string }) => mount.mount_accessor === accessor)
+    return { accessor, names: mine?.alias_identifiers, counts: mine?.counts }
+  }
+  const lock = async (path: string, name: string) => {
+    for (let i = 0; i < 5; i++) await login(path, name, 'wrong')
+    expect((await login(path, name, 'wrong')).status).toBe(403)
+  }
+
+  test('are listed by mount, and unlocked with what was found under them', async () => {
+    const path = await mounted()
+    await lock(path, 'bob')
+    await lock(path, 'no/body')
+    const { accessor, names, counts } = await lockedOf(path)
+    expect([names, counts]).toEqual([['bob', 'no/body'], 2])
+    expect((await keyturn.call('POST', `sys/locked-users/${accessor}/unlock/BOB`)).status).toBe(204)
+    expect((await lockedOf(path)).names).toEqual(['no/body'])
+    expect((await login(path, 'bob', 'bob-secret')).status).toBe(200)
+    expect((await keyturn.call('POST', `sys/locked-users/${accessor}/unlock/no/body`)).status).toBe(204)
+    expect((await lockedOf(path)).names).toBeUndefined()
+    expect((await login(path, 'no/body', 'x')).status).toBe(400)
+  })
+
+  test('of a mount that is not there cannot be unlocked', async () => {
+    const answer = await keyturn.call('POST', 'sys/locked-users/auth_ldap_0/unlock/bob')
+    expect([answer.status, answer.body.errors]).toEqual([400, ['no auth mount has the accessor "auth_ldap_0"']])
+  })
+})
+
+describe('a mapping of a user holds however she spells her name', () => {
+  test.each([
+    ['found by a search', {}],
+    ['by template', { binddn: '', bindpass: '' }],
+    ['where names are told apart by case', { case_sensitive_names: true }],
+  ])('%s', async (_, config) => {
+    const path = await mounted(config)
+    await keyturn.call('POST', `auth/${path}/users/alice`, { policies: 'alice-own', groups: 'locals' })
+    await keyturn.call('POST', `auth/${path}/groups/locals`, { policies: 'local' })
+    for (const name of ['alice', 'ALICE', '\uff41lice', 'a\u24dbice'])
+      expect((await login(path, name, 'alice-secret')).body.auth?.policies, name).toEqual([
+        'alice-own',
+        'default',
+        'local',
+      ])
+    expect((await login(path, 'bob', 'bob-secret')).body.auth.policies).toEqual(['default'])
+  })
+
+  test('and is written under any spelling too', async () => {
+    const path = await mounted()
+    await keyturn.call('POST', `auth/${path}/users/${encodeURIComponent(' \uff21lice')}`, { policies: 'alice-own' })
+    expect((await keyturn.call('LIST', `auth/${path}/users`)).body.data.keys).toEqual(['alice'])
+    expect((await login(path, 'alice', 'alice-secret')).body.auth.policies).toEqual(['alice-own', 'default'])
+  })
+
+  test('one human is one entity, also by the name as it was typed', async () => {
+    const path = await mounted({ username_as_alias: true })
+    const entities = new Set<string>()
+    for (const name of ['alice', 'ALICE', '\uff41lice', ' alice'])
+      entities.add((await login(path, name, 'alice-secret')).body.auth.entity_id)
+    expect(entities.size).toBe(1)
+    const other = await mounted({ userfilter: '(|({{.UserAttr}}={{.Username}})(mail={{.Username}}))' })
+    const byName = (await login(other, 'alice', 'alice-secret')).body.auth
+    const byMail = (await login(other, 'alice@example.test', 'alice-secret')).body.auth
+    expect(byMail.entity_id).toBe(byName.entity_id)
+    expect(byMail.metadata).toEqual({ username: 'alice@example.test' })
+  })
+
+  test('where names are told apart by case, mappings of two spellings are two', async () => {
+    const path = await mounted({ case_sensitive_names: true })
+    await keyturn.call('POST', `auth/${path}/users/Dave`, { policies: 'staff' })
+    await keyturn.call('POST', `auth/${path}/users/dave`, { policies: 'local' })
+    expect((await keyturn.call('LIST', `auth/${path}/users`)).body.data.keys).toEqual(['Dave', 'dave'])
+    expect((await login(path, 'Dave', 'Dave-secret')).body.auth.policies).toEqual(['default', 'staff'])
+    // Her entry says Dave, whatever was typed.
+    expect((await login(path, 'dave', 'Dave-secret')).body.auth.policies).toEqual(['default', 'local', 'staff'])
+  })
 })
 
 test('an unreachable directory is 503 with a small Retry-After and locks nobody', async () => {
   const path = await mounted({ url: 'ldap://127.0.0.1:1' })
   for (let i = 0; i < 6; i++) {
     const answer = await login(path, 'alice', 'alice-secret')
-    expect(answer.status).toBe(503)
+    expect([answer.status, answer.body.errors]).toEqual([503, ['the directory cannot serve logins now']])
     expect(Number(answer.headers['retry-after'])).toBeLessThanOrEqual(5)
   }
 })

@@ -188,8 +188,11 @@ const auth: readonly HttpRefusal[] = [
   { method: 'POST', path: 'auth/ldap/login', body: { password: 'x' }, status: 404, fragment: 'no handler' },
   { method: 'POST', path: 'auth/ldap/login/', body: { password: 'x' }, status: 400, fragment: 'ending in "/"' },
   ...writes('auth/bare/login/alice', [[{ password: 'x' }, 'not configured']], { as: 'nobody' }),
-  ...writes('auth/lost/login/alice', [[{ password: 'x' }, 'cannot be reached']], { as: 'nobody', status: 503 }),
-  ...writes('auth/refused/login/alice', [[{ password: 'x' }, 'refuses the bind']], { as: 'nobody', status: 503 }),
+  ...writes('auth/lost/login/alice', [[{ password: 'x' }, 'cannot serve logins now']], { as: 'nobody', status: 503 }),
+  ...writes('auth/refused/login/alice', [[{ password: 'x' }, 'cannot serve logins now']], {
+    as: 'nobody',
+    status: 503,
+  }),
   ...writes('auth/bound/login/alice', [[{ password: 'alice-secret' }, 'permission denied']], {
     as: 'nobody',
     status: 403,

@@ -121,6 +121,14 @@ async function untilOpen(host: string, port: number, child: ChildProcess): Promi
   }
 }
 
+/** Changes the directory as its administrator, who may also set what the server keeps itself. */
+export async function change(slapd: Pick<Slapd, 'url'>, ldif: string): Promise<void> {
+  const admin = ['-x', '-e', 'relax', '-H', slapd.url, '-D', `cn=admin,${SUFFIX}`, '-w', 'admin-secret']
+  const running = exec('ldapmodify', admin)
+  running.child.stdin?.end(ldif)
+  await running
+}
+
 /** Whether the directory accepts this name and password, asked by its own client tool. */
 export async function binds(slapd: Pick<Slapd, 'url'>, dn: string, password: string): Promise<boolean> {
   try {

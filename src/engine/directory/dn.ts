@@ -130,12 +130,13 @@ export function normalizeDn(dn: string): string {
 
 function normalizeRdn(rdn: readonly Ava[]): string {
   return rdn
-    .map(({ type, value }) => `${type}=${escapeDnValue(fold(value))}`)
+    .map(({ type, value }) => `${type}=${escapeDnValue(foldValue(value))}`)
     .sort()
     .join('+')
 }
 
-function fold(value: string): string {
+/** A form in which two spellings of one value are equal to most directories (RFC 4518): case, compatible characters, spaces. */
+export function foldValue(value: string): string {
   return value.normalize('NFKC').toLowerCase().trim().replace(/\s+/g, ' ')
 }
 

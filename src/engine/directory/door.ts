@@ -151,8 +151,8 @@ export function createDirectoryDoor(deps: {
         try {
           const key = `${fingerprint(settings)} ${identityKey(identity)} ${server}`
           const { admission } = options
-          // An anonymous bind locks no account, however often it is refused.
-          const isAsked = admission !== undefined && identity.name !== ''
+          // A bind without a password locks no account, however often it is refused.
+          const isAsked = admission !== undefined && !identity.password.isEmpty
           const bind = (connection: Connection) =>
             isAsked ? admission.bind(server, signal, () => connection.bind(identity)) : connection.bind(identity)
           const run = (session: Session) => {

@@ -6,6 +6,7 @@ import type { Store } from '../storage/store.ts'
 import { eventRoutes } from './events.ts'
 import { healthRoutes } from './health.ts'
 import { interfaceRoutes } from './interface.ts'
+import { lockedUserRoutes } from './locked-users.ts'
 import { mountRoutes } from './mounts.ts'
 import { remountRoutes } from './remount.ts'
 import { snapshotRoutes } from './snapshot.ts'
@@ -30,6 +31,7 @@ export function createSystemBackend(deps: {
       ...eventRoutes(deps),
       ...snapshotRoutes(deps),
       ...tenancyRoutes(deps),
+      ...lockedUserRoutes(deps.mounts),
       ...deps.also,
       ...interfaceRoutes(deps.mounts),
       ...mountRoutes(deps.mounts, removal),

@@ -21,6 +21,7 @@
 #   HASH=0                  1: hash clear-text userPassword on the server (implies PPOLICY=1)
 #   HOOK=SOCKET             send every operation to a test hook first (../slapd-hook.ts);
 #                           the hook must listen before "start"
+#   AD=0                    1: the auxiliary class adAccount with attributes of Active Directory accounts, tokenGroups as ordinary ones
 #   NULL_BIND=0             1: a bind with a DN and an empty password succeeds (as on some other servers)
 #   BULK=0                  N: also make N entries uid=bulk-1.. below ou=bulk
 #   IDLE=0                  seconds after which an idle connection is closed
@@ -53,16 +54,28 @@ hook_conf() {     # SOCKET; the overlay named last sees an operation first
   printf '\noverlay sock\nextensions binddn peername connid\nsocketpath %s\nsockops bind search modify modrdn add delete\n' "$1"
 }
 
+ad_schema() {     # Debian's msuser.schema has no matching rules, so nothing could be found by its attributes
+  cat <<'CONF'
+attributetype ( 1.2.840.113556.1.4.656 NAME 'userPrincipalName' EQUALITY caseIgnoreMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.15 SINGLE-VALUE )
+attributetype ( 1.2.840.113556.1.4.221 NAME 'sAMAccountName' EQUALITY caseIgnoreMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.15 SINGLE-VALUE )
+attributetype ( 1.2.840.113556.1.4.146 NAME 'objectSid' EQUALITY octetStringMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.40 SINGLE-VALUE )
+attributetype ( 1.2.840.113556.1.4.1301 NAME 'tokenGroups' EQUALITY octetStringMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.40 )
+attributetype ( 1.2.840.113556.1.4.8 NAME 'userAccountControl' EQUALITY integerMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.27 SINGLE-VALUE )
+objectclass ( 1.2.840.113556.1.5.9999 NAME 'adAccount' SUP top AUXILIARY MAY ( userPrincipalName $ sAMAccountName $ objectSid $ tokenGroups $ userAccountControl ) )
+CONF
+}
+
 write_conf() {
   mkdir -p "$dir/db"
   : "${CERT:=server}" "${TLS_CLIENT:=never}" "${TLS_PRIORITY:=}" "${TLS_REQUIRED:=0}" "${ANON:=read}" "${ANON_BIND:=1}"
-  : "${HOOK:=}" "${NULL_BIND:=0}"
+  : "${HOOK:=}" "${NULL_BIND:=0}" "${AD:=0}"
   : "${PPOLICY:=0}" "${HASH:=0}" "${BULK:=0}" "${IDLE:=0}" "${SYNC:=0}" "${LOG:=0}"
   [[ $HASH == 1 ]] && PPOLICY=1
   local speed='dbnosync'
   [[ $SYNC == 1 ]] && speed=''
   {
     for s in core cosine nis inetorgperson; do echo "include /etc/ldap/schema/$s.schema"; done
+    [[ $AD == 1 ]] && ad_schema
     cat <<CONF
 pidfile $dir/slapd.pid
 argsfile $dir/slapd.args
@@ -141,7 +154,7 @@ retcode-item "cn=vanish" 0x34 op=all flags=pre-disconnect
 CONF
     [[ -n $HOOK ]] && hook_conf "$HOOK"
   } >"$dir/slapd.conf"
-  declare -p HOOK NULL_BIND CERT TLS_CLIENT TLS_PRIORITY TLS_REQUIRED ANON ANON_BIND PPOLICY HASH BULK IDLE SYNC LOG >"$dir/options"
+  declare -p HOOK NULL_BIND AD CERT TLS_CLIENT TLS_PRIORITY TLS_REQUIRED ANON ANON_BIND PPOLICY HASH BULK IDLE SYNC LOG >"$dir/options"
   printf '%s\n' "HOST=${HOST:-127.0.0.1}" "PORT=$1" "TLSPORT=$2" >"$dir/listen"
 }
 

@@ -1,11 +1,12 @@
 import { waitInLine } from '../../../lib/waiting-line.ts'
+
 /**
  * How many attempts under one name may be under way at once: as many as may still fail. Who asks for more waits until one has ended and
  * been counted; names do not wait for each other.
  */
 export interface Attempts {
   /** Resolves with what to call at the end of the attempt; `undefined` when `left` says that none is allowed. */
-  enter(key: string, left: () => Promise<number>, signal: AbortSignal): Promise<(() => void) | undefined>
+  enter(key: string, left: () => Promise<number>, ...signals: readonly AbortSignal[]): Promise<(() => void) | undefined>
 }
 
 interface Line {
@@ -30,11 +31,12 @@ export function createAttempts(): Attempts {
   }
 
   return {
-    async enter(key, left, signal) {
+    async enter(key, left, ...signals) {
       for (;;) {
-        if (signal.aborted) {
+        const over = signals.find(({ aborted }) => aborted)
+        if (over) {
           next(key)
-          throw signal.reason
+          throw over.reason
         }
         const line = lines.get(key) ?? { inside: 0, waiting: [] }
         lines.set(key, line)
@@ -63,7 +65,7 @@ export function createAttempts(): Attempts {
         }
         line.inside -= 1
         // Alone by now: nobody is left to wait for.
-        if (line.inside > 0) await waitInLine(line.waiting, signal)
+        if (line.inside > 0) await waitInLine(line.waiting, ...signals)
       }
     },
   }

@@ -6,6 +6,7 @@ import { configRoutes } from './config.ts'
 import type { LdapAuthDeps } from './deps.ts'
 import { createLockout } from './lockout.ts'
 import { loginRoutes, renewLdapLogin } from './login.ts'
+import { createLoginTurns } from './login-turns.ts'
 import { groupRoutes, userRoutes } from './mappings.ts'
 import { configKind, groupKind, LOCKOUT_QUEUE, lockoutKind, userKind } from './records.ts'
 
@@ -14,13 +15,15 @@ import { configKind, groupKind, LOCKOUT_QUEUE, lockoutKind, userKind } from './r
  * A token is renewed by looking the user up again with the identity of the service; only where there is none, her password is kept, sealed with the token.
  */
 export function createLdapAuthBackend(deps: LdapAuthDeps): Backend {
-  const lockout = createLockout(deps)
+  const login = { ...deps, lockout: createLockout(deps), turns: createLoginTurns() }
   return {
     type: 'ldap',
-    routes: [...configRoutes(deps), ...groupRoutes(deps), ...userRoutes(deps), ...loginRoutes({ ...deps, lockout })],
+    routes: [...configRoutes(deps), ...groupRoutes(deps), ...userRoutes(deps), ...loginRoutes(login)],
     workers: [lockoutSweeper(deps)],
     renewLogin: (mount, renewal, signal) => renewLdapLogin(deps, mount, renewal, signal),
     isConfigured: async ({ id }) => (await deps.store.read(configKind, id)) !== undefined,
+    lockedLogins: (mount) => login.lockout.locked(mount),
+    unlockLogin: (mount, name) => login.lockout.unlock(mount, name),
     unmount: (mount) => forget(deps.store, mount),
   }
 }

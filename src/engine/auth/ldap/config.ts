@@ -13,7 +13,7 @@ import { retryConflicts } from '../../storage/retry.ts'
 import { publish, put, type Store } from '../../storage/store.ts'
 import { requireWritable } from '../../tenancy/owner.ts'
 import { requireCidrs } from '../../token/cidr.ts'
-import { ANONYMOUS, effective } from './effective.ts'
+import { ANONYMOUS, effective, findsByUserAttr } from './effective.ts'
 import { renderFilter, requirePlaces } from './filter-template.ts'
 import { type ConfigFields, configBody, configKind, type LdapAuthConfig } from './records.ts'
 
@@ -117,8 +117,7 @@ function requireFilter(filter: string, field: string): void {
 }
 
 function warn(call: Call<Required<ConfigFields>>, config: LdapAuthConfig): void {
-  const { userFilter, userAttr } = effective(config)
-  if (!userFilter.includes('{{.UserAttr}}') && !userFilter.toLowerCase().includes(userAttr))
+  if (!findsByUserAttr(effective(config)))
     call.warn('userfilter contains neither {{.UserAttr}} nor the user attribute: a login may find several users')
   if (config.denyNullBind === false)
     call.warn('deny_null_bind is false: a directory that accepts empty passwords lets anybody log in as anybody')
@@ -144,9 +143,11 @@ function shown(config: LdapAuthConfig): Values {
     groupfilter: now.groupFilter,
     insecure_tls: now.settings.insecureTls,
     max_page_size: now.settings.maxPageSize,
+    password_policy: config.passwordPolicy ?? '',
     request_timeout: now.settings.requestTimeoutMs / 1000,
     rotation_period: (config.rotationPeriod ?? 0) / 1000,
     rotation_schedule: config.rotationSchedule ?? '',
+    rotation_schema: config.rotationSchema || 'openldap',
     rotation_window: (config.rotationWindow ?? 0) / 1000,
     starttls: now.settings.startTls,
     tls_max_version: now.settings.tlsMaxVersion,

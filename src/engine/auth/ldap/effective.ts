@@ -66,7 +66,7 @@ export const effective = derived((config: LdapAuthConfig): Effective => {
   }
 })
 
-/** Names of mapped groups and users, as keys: lower-cased unless the mount tells them apart by case. */
-export function nameKey(name: string, config: Pick<Effective, 'caseSensitiveNames'>): string {
-  return config.caseSensitiveNames ? name : name.toLowerCase()
+/** Whether a user is found by the attribute that names her. */
+export function findsByUserAttr({ userFilter, userAttr }: Pick<Effective, 'userFilter' | 'userAttr'>): boolean {
+  return /\{\{\s*\.UserAttr\s*\}\}/.test(userFilter) || new RegExp(`\\(${userAttr}[:=]`, 'i').test(userFilter)
 }

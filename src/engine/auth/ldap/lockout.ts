@@ -1,26 +1,34 @@
 import type { Clock } from '../../../lib/clock.ts'
+import { denied } from '../../../lib/errors.ts'
 import type { Mount } from '../../backend.ts'
 import type { Barrier } from '../../seal/barrier.ts'
 import { retryConflicts } from '../../storage/retry.ts'
 import { put, remove, type Store } from '../../storage/store.ts'
 import { createAttempts } from './attempts.ts'
+import { countedEntry, countedName } from './names.ts'
 import { LOCKOUT_QUEUE, lockoutKind } from './records.ts'
 
 /**
  * Counts refused logins per mount and name and locks a name that failed too often (CONTRACT 3.6). Only "wrong name or password" counts; a
- * directory that cannot be reached does not. Kept in the store, so that a restart or another replica forgets nothing.
+ * directory that cannot be reached does not. What is found under several names (values of one attribute, spellings that only the directory takes
+ * for one) is counted as an entry besides. Kept in the store, so that a restart or another replica forgets nothing.
  */
 export interface Lockout {
   /**
-   * Runs an attempt to log in under a name; it resolves with what succeeded, or `undefined` for a wrong name or password. `locked` without
-   * running it while the name is locked. Attempts made at once wait, so that together they cannot be more than the counter allows.
+   * Runs an attempt to log in under a name, or into the entry found under it; it resolves with what succeeded, or `undefined` for a wrong name or
+   * password. Throws `denied` without running it while that is locked. Attempts made at once wait, until one of the signals ends it, so that
+   * together they cannot be more than the counter allows.
    */
   attempt<T>(
     mount: Mount,
-    name: string,
-    signal: AbortSignal,
+    counted: { readonly name: string; readonly entry?: string },
+    signals: readonly AbortSignal[],
     work: () => Promise<T | undefined>,
-  ): Promise<T | 'locked' | undefined>
+  ): Promise<T | undefined>
+  /** The names that are locked now. */
+  locked(mount: Mount): Promise<string[]>
+  /** Forgets the failures under a name and into what was found under it. */
+  unlock(mount: Mount, name: string): Promise<void>
 }
 
 export function createLockout({
@@ -34,11 +42,13 @@ export function createLockout({
 }): Lockout {
   const attempts = createAttempts()
   return {
-    async attempt(mount, name, signal, work) {
+    async attempt(mount, counted, signals, work) {
       const { threshold, durationMs, counterResetMs, disabled } = mount.lockout
       if (disabled) return work()
       // Keys are not sealed, and people type passwords where their names belong.
-      const key = `${mount.id}/${barrier.hash('lockout', name)}`
+      const name = countedName(counted.name)
+      const subject = counted.entry === undefined ? name : countedEntry(counted.entry)
+      const key = `${mount.id}/${barrier.hash('lockout', subject)}`
 
       /** How many attempts may still fail. */
       async function left(): Promise<number> {
@@ -67,8 +77,8 @@ export function createLockout({
         if (await store.read(lockoutKind, key)) await store.commit([remove(lockoutKind, key, { expected: 'any' })])
       }
 
-      const leave = await attempts.enter(key, left, signal)
-      if (!leave) return 'locked'
+      const leave = await attempts.enter(key, left, ...signals)
+      if (!leave) throw denied()
       try {
         const result = await work()
         await (result === undefined ? failed() : succeeded())
@@ -77,5 +87,28 @@ export function createLockout({
         leave()
       }
     },
+
+    async locked(mount) {
+      const now = clock.now()
+      const names = new Set<string>()
+      for await (const { value } of countersOf(store, mount))
+        if (value.lockedUntil !== undefined && value.lockedUntil > now) names.add(value.name)
+      return [...names].sort()
+    },
+
+    async unlock(mount, name) {
+      const wanted = countedName(name)
+      for await (const { key, value } of countersOf(store, mount))
+        if (value.name === wanted) await store.commit([remove(lockoutKind, key, { expected: 'any' })])
+    },
+  }
+}
+
+async function* countersOf(store: Store, mount: Mount) {
+  for (let after: string | undefined; ; ) {
+    const page = await store.list(lockoutKind, `${mount.id}/`, { limit: 500, ...(after !== undefined && { after }) })
+    yield* page
+    if (page.length < 500) return
+    after = page.at(-1)?.key
   }
 }

@@ -1,18 +1,22 @@
 import * as z from 'zod'
-import { denied, invalid } from '../../../lib/errors.ts'
+import { AppError, denied, invalid } from '../../../lib/errors.ts'
 import { Secret } from '../../../lib/secret.ts'
 import { secretText } from '../../../schema/fields.ts'
 import { wire } from '../../../schema/wire.ts'
+import { GuardClosed } from '../../account/guard.ts'
 import type { Call, Login, Mount, Route } from '../../backend.ts'
 import { route } from '../../backend.ts'
 import { isDirectoryError } from '../../directory/errors.ts'
 import { cidrAllows } from '../../token/cidr.ts'
 import type { LdapAuthDeps } from './deps.ts'
-import { type Effective, effective, nameKey } from './effective.ts'
+import { isDisabled } from './disabled.ts'
+import { type Effective, effective } from './effective.ts'
 import { policiesOf } from './grants.ts'
 import type { Lockout } from './lockout.ts'
+import type { LoginTurns } from './login-turns.ts'
+import { nameKey } from './names.ts'
 import { configKind } from './records.ts'
-import { describeUser, findUser, type LookUp, type User } from './user.ts'
+import { describeUser, type Found, findUser, type LookUp, type User } from './user.ts'
 
 /**
  * `login/:username` (CONTRACT 7.4 to 7.6): find the user, prove the password by one bind, look up her groups, grant what they bring. A wrong
@@ -24,53 +28,88 @@ const body = wire(z.object({ password: secretText(1024) }))
 const NOBODY = 'cn=keyturn-no-such-user'
 const USERNAME_LIMIT = 512
 const REFUSED = 'ldap operation failed: failed to bind as user'
+const AWAY = 'the directory cannot serve logins now'
+const UNWILLING = 'ldap operation failed: the directory did not let this user be looked up'
 
-export function loginRoutes(deps: LdapAuthDeps & { readonly lockout: Lockout }): Route[] {
+type LoginDeps = LdapAuthDeps & { readonly lockout: Lockout; readonly turns: LoginTurns }
+/** Counts the attempt into an entry that was found. */
+type Attempt = <T>(entry: string, work: () => Promise<T | undefined>) => Promise<T | undefined>
+
+export function loginRoutes(deps: LoginDeps): Route[] {
   return [
     route({
       pattern: 'login/:username+',
       unauthenticated: true,
       body,
-      write: async (call) => ({ login: await login(deps, call) }),
+      write: (call) =>
+        deps.turns.admit(call.mount.id, async () => ({ login: await untold(deps, call, () => login(deps, call)) })),
     }),
   ]
 }
 
-async function login(
-  deps: LdapAuthDeps & { readonly lockout: Lockout },
-  call: Call<{ password: Secret }>,
-): Promise<Login> {
+/** Anybody may ask: what is wrong with the directory, and where it is, stands in the log alone (CONTRACT 14). */
+async function untold<T>({ log }: LoginDeps, { mount }: Call<unknown>, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (cause) {
+    if (!isDirectoryError(cause) && !(cause instanceof GuardClosed)) throw cause
+    if (cause.kind === 'unavailable') throw new AppError('unavailable', AWAY, { cause })
+    log.warn({ mount: mount.path, reason: cause.message }, 'a login failed for what the directory refused')
+    throw new AppError(cause.kind, UNWILLING, { cause })
+  }
+}
+
+async function login(deps: LoginDeps, call: Call<{ password: Secret }>): Promise<Login> {
   const { mount } = call
   const now = await requireConfig(deps, mount)
   if (now.token.boundCidrs.length > 0 && !cidrAllows(now.token.boundCidrs, call.remote.address)) throw denied()
-  // Names that differ by case or surrounding spaces are one name to most directories, so they share a counter.
   const username = (call.params['username'] ?? '').trim()
   if (username === '') throw invalid('username must not be empty')
   // Anybody may ask, and what failed is remembered for a while.
   if (username.length > USERNAME_LIMIT) throw invalid(`username must be at most ${USERNAME_LIMIT} characters`)
-  const counter = nameKey(username, now)
   const password = call.fields.password ?? new Secret('')
   if (password.isEmpty && now.denyNullBind)
     throw invalid('password cannot be of zero length when passwordless binds are denied')
 
-  const user = await deps.lockout.attempt(mount, counter, call.signal, () =>
-    deps.guard.run(mount.id, (admission) =>
-      prove({ ...deps, admission, signal: call.signal, warn: call.warn }, now, username, password),
+  // Who is gone before the directory was asked need not be served; afterwards the attempt counts.
+  const signals = call.gone ? [call.signal, call.gone] : [call.signal]
+  const attempt: Attempt = (entry, work) => deps.lockout.attempt(mount, { name: username, entry }, [call.signal], work)
+  const user = await deps.lockout.attempt(mount, { name: username }, signals, () =>
+    deps.turns.inTurn(mount.id, signals, () =>
+      deps.guard.run(mount.id, (admission) =>
+        prove({ ...deps, admission, signal: call.signal, warn: call.warn }, now, username, password, attempt),
+      ),
     ),
   )
-  if (user === 'locked') throw denied()
   if (!user) throw invalid(REFUSED)
   return grant(deps, mount, now, username, user, { ...(!now.service && { password: password.reveal() }) })
 }
 
 /** Finds the user and binds as her; `undefined` when there is no such user or the password is wrong. */
-async function prove(lookUp: LookUp, now: Effective, username: string, password: Secret): Promise<User | undefined> {
+async function prove(
+  lookUp: LookUp,
+  now: Effective,
+  username: string,
+  password: Secret,
+  attempt: Attempt,
+): Promise<User | undefined> {
   const found = await findUser(lookUp, now, username)
   if (!found) {
     // One bind as nobody, whose answer says nothing: else a clock would tell which names there are.
     if (!password.isEmpty) await lookUp.door.verify(now.settings, { name: nobody(now), password }, lookUp.signal)
     return undefined
   }
+  const check = () => bindAs(lookUp, now, username, password, found)
+  return found.entry ? attempt(found.entry.dn, check) : check()
+}
+
+async function bindAs(
+  lookUp: LookUp,
+  now: Effective,
+  username: string,
+  password: Secret,
+  found: Found,
+): Promise<User | undefined> {
   const identity = { name: found.bindName, password }
   if (now.service || password.isEmpty) {
     const options = { allowUnauthenticated: !now.denyNullBind }
@@ -98,10 +137,10 @@ async function grant(
   user: User,
   secrets: Readonly<Record<string, string>>,
 ): Promise<Login> {
-  const granted = await policiesOf(deps.store, mount, now, username, user.groups)
+  const granted = await policiesOf(deps.store, mount, now, [username, ...user.names], user.groups)
   if (granted.includes('root')) throw invalid('the policies of this user contain "root", which a login cannot grant')
   return {
-    aliasName: now.caseSensitiveNames ? user.alias : user.alias.toLowerCase(),
+    aliasName: nameKey(user.alias, now),
     groupAliases: user.groups,
     displayName: username,
     metadata: { username },
@@ -112,8 +151,8 @@ async function grant(
 }
 
 /**
- * Asks again for a token being renewed: a user who vanished, or whose password no longer binds where the service has no identity of its own,
- * is refused. An unreachable directory is `unavailable` and ends nothing.
+ * Asks again for a token being renewed: a user who vanished or is disabled, or whose password no longer binds where the service has no identity
+ * of its own, is refused. An unreachable directory is `unavailable` and ends nothing.
  */
 export async function renewLdapLogin(
   deps: LdapAuthDeps,
@@ -123,11 +162,14 @@ export async function renewLdapLogin(
 ): Promise<Login> {
   const now = await requireConfig(deps, mount)
   const { username = '', password } = renewal
+  // The service's identity was taken away since: nobody could tell whether the user is still there.
+  if (!now.service && password === undefined) throw invalid('the login method changed since this login: log in again')
   const user = await deps.guard.run(mount.id, async (admission) => {
     const lookUp = { ...deps, admission, signal, warn: () => undefined }
-    if (password !== undefined) return prove(lookUp, now, username, new Secret(password))
+    if (password !== undefined) return prove(lookUp, now, username, new Secret(password), (_, work) => work())
     const found = await findUser(lookUp, now, username)
-    return found && describeUser(lookUp, now, username, found)
+    if (!found || isDisabled(found.entry, deps.clock.now())) return undefined
+    return describeUser(lookUp, now, username, found)
   })
   if (!user) throw invalid(REFUSED)
   return grant(deps, mount, now, username, user, { ...(password !== undefined && { password }) })

@@ -7,7 +7,7 @@ import { type Call, type Route, route } from '../../backend.ts'
 import { retryConflicts } from '../../storage/retry.ts'
 import { publish, put, remove, type Store } from '../../storage/store.ts'
 import { requireWritable } from '../../tenancy/owner.ts'
-import { nameKey } from './effective.ts'
+import { nameKey } from './names.ts'
 import { configKind, groupKind, userKind } from './records.ts'
 
 /** `groups/:name` and `users/:username`: which policies a directory group or a user brings (SPECIFICATION 4.2, CONTRACT 7.1). */
@@ -63,7 +63,11 @@ export function userRoutes({ store }: { readonly store: Store }): Route[] {
       async read(call) {
         const found = await store.read(userKind, await keyOf(store, call))
         if (!found) return undefined
-        return { shape: 'envelope', data: { policies: found.value.policies, groups: found.value.groups.join(',') } }
+        const { policies, groups, owner } = found.value
+        return {
+          shape: 'envelope',
+          data: { policies, groups: groups.join(','), ...(owner !== undefined && { owner }) },
+        }
       },
       write: (call) =>
         retryConflicts(async () => {
@@ -96,7 +100,7 @@ export function userRoutes({ store }: { readonly store: Store }): Route[] {
 }
 
 /** Where names are told apart by case this is stricter than it must be: a policy about the one holds for the other too. */
-const sameName = (name: string) => name.trim().toLowerCase()
+const sameName = (name: string) => nameKey(name, { caseSensitiveNames: false })
 
 type Kind = typeof groupKind | typeof userKind
 type AnyCall = Pick<Call<unknown>, 'mount' | 'params' | 'caller'>
@@ -106,9 +110,9 @@ async function keyOf(store: Store, call: AnyCall): Promise<string> {
   const given = call.params['name'] ?? ''
   // Without a name there is only the list.
   if (given === '') throw unsupported()
-  const name = given.trim()
-  if (name === '' || name.length > NAME_LIMIT) throw invalid(`name must be 1 to ${NAME_LIMIT} characters`)
-  return `${call.mount.id}/${nameKey(name, { caseSensitiveNames: config?.caseSensitiveNames ?? false })}`
+  const name = nameKey(given, { caseSensitiveNames: config?.caseSensitiveNames ?? false })
+  if (name === '' || given.trim().length > NAME_LIMIT) throw invalid(`name must be 1 to ${NAME_LIMIT} characters`)
+  return `${call.mount.id}/${name}`
 }
 
 /** Names with slashes are names, not folders: the list is flat. */

@@ -42,14 +42,17 @@ export type LdapAuthConfig = z.output<typeof configCodec>
 export const configKind = recordKind('ldap-auth-config/', configCodec)
 
 const groupCodec = z.object({ policies: list, owner: z.string().exactOptional() })
-/** Key: `<mount id>/<group name>`, lower-cased unless the mount says otherwise. */
+/** Key: `<mount id>/<group name>`, as `names.ts` spells it. */
 export const groupKind = recordKind('ldap-auth-group/', groupCodec)
 
 const userCodec = z.object({ policies: list, groups: list, owner: z.string().exactOptional() })
 /** Key: `<mount id>/<username>`. */
 export const userKind = recordKind('ldap-auth-user/', userCodec)
 
-/** Failed logins of one name; due for removal in the queue `lockout` when they no longer count. Key: `<mount id>/<keyed hash of the name>`. */
+/**
+ * Failed logins under one name, or into one entry (`name` is then the last one it was found by); due for removal in the queue `lockout` when they
+ * no longer count. Key: `<mount id>/<keyed hash of name or entry>`.
+ */
 export const lockoutKind = recordKind(
   'ldap-auth-lockout/',
   z.object({ name: z.string(), failures: z.int(), lockedUntil: instantCodec.exactOptional() }),

@@ -1,8 +1,11 @@
 import { invalid } from '../../../lib/errors.ts'
+import { CONNECTION_DEFAULTS } from '../../../schema/ldap-connection.ts'
 import type { Admission, BindIdentity, DirectoryDoor, Entry, Session } from '../../directory/directory.ts'
 import { escapeDnValue } from '../../directory/dn.ts'
+import { DirectoryError, isDirectoryError } from '../../directory/errors.ts'
 import { equals, type Filter, or, parseFilter } from '../../directory/filter.ts'
-import { ANONYMOUS, type Effective } from './effective.ts'
+import { STATUS_ATTRIBUTES } from './disabled.ts'
+import { ANONYMOUS, type Effective, findsByUserAttr } from './effective.ts'
 import { renderFilter } from './filter-template.ts'
 import { findGroups } from './groups.ts'
 
@@ -10,12 +13,14 @@ import { findGroups } from './groups.ts'
 export interface User {
   readonly dn: string
   readonly alias: string
+  /** How the directory itself spells the name she was found by, where that can be told. */
+  readonly names: readonly string[]
   /** Names of her groups in the directory, each once, in their original case. */
   readonly groups: readonly string[]
 }
 
 /** How to bind as a user, and her entry where finding her took a search. */
-interface Found {
+export interface Found {
   readonly bindName: string
   readonly entry?: Entry
 }
@@ -40,7 +45,8 @@ export async function findUser(
       const entry = await searchOne(session, now, userFilter(now, username))
       return entry && { bindName: entry.dn, entry }
     }
-    return door.withSession(now.settings, searcher, signal, search, { isLogin: true, admission })
+    const found = () => door.withSession(now.settings, searcher, signal, search, { isLogin: true, admission })
+    return now.service ? found() : asNobody(found)
   }
   if (now.upnDomain !== '') return { bindName: `${escapeDnValue(username)}@${now.upnDomain}` }
   return { bindName: `${now.userAttr}=${escapeDnValue(username)},${now.userDN}` }
@@ -62,28 +68,39 @@ export async function describeUser(
     const entry = await entryOf(session, now, username, found)
     const who = { dn: entry?.dn ?? found.bindName, username, entry }
     const groups = now.anonymousGroupSearch ? undefined : await findGroups(session, now, who, warn)
-    return { who, groups, alias: aliasOf(now, username, entry) }
+    return { who, groups, alias: aliasOf(now, username, entry), names: spelledNames(now, entry) }
   }
-  const { who, groups, alias } = await door.withSession(now.settings, identity, signal, read, {
+  const { who, groups, alias, names } = await door.withSession(now.settings, identity, signal, read, {
     isLogin: true,
     ...(asUser ? { fresh: true } : { admission }),
   })
   return {
     dn: who.dn,
     alias,
+    names,
     groups:
       groups ??
-      (await door.withSession(now.settings, ANONYMOUS, signal, (nobody) => findGroups(nobody, now, who, warn), {
-        isLogin: true,
-      })),
+      (await asNobody(() =>
+        door.withSession(now.settings, ANONYMOUS, signal, (nobody) => findGroups(nobody, now, who, warn), {
+          isLogin: true,
+        }),
+      )),
+  }
+}
+
+/** A directory that will not have nobody says nothing about the service's or the user's own password. */
+async function asNobody<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (cause) {
+    if (!isDirectoryError(cause) || cause.class !== 'bind-refused') throw cause
+    throw new DirectoryError('refused', `${cause.message}: anonymous`, { cause })
   }
 }
 
 async function entryOf(session: Session, now: Effective, username: string, found: Found): Promise<Entry | undefined> {
   if (now.upnDomain !== '') {
-    const principal = equals('userPrincipalName', `${username}@${now.upnDomain}`)
-    const filter = now.enableSamaccountnameLogin ? or(principal, equals('sAMAccountName', username)) : principal
-    const entry = await searchOne(session, now, filter)
+    const entry = await searchOne(session, now, principalFilter(now, username))
     if (!entry) throw invalid('ldap operation failed: no single entry of this user was found')
     return entry
   }
@@ -111,15 +128,29 @@ async function searchOne(session: Session, now: Effective, filter: Filter): Prom
 
 // objectSid stands on every Active Directory entry and on no other: it tells whether tokenGroups is worth asking for.
 function attributesOf(now: Effective): string[] {
-  return [now.userAttr, ...(now.useTokenGroups ? ['objectSid'] : [])]
+  return [now.userAttr, ...STATUS_ATTRIBUTES, ...(now.useTokenGroups ? ['objectSid'] : [])]
+}
+
+function principalFilter(now: Effective, username: string): Filter {
+  const principal = equals('userPrincipalName', `${username}@${now.upnDomain}`)
+  return now.enableSamaccountnameLogin ? or(principal, equals('sAMAccountName', username)) : principal
 }
 
 function userFilter(now: Effective, username: string): Filter {
+  if (now.upnDomain !== '' && now.userFilter === CONNECTION_DEFAULTS.userFilter) return principalFilter(now, username)
   const values =
     now.upnDomain === ''
       ? { UserAttr: now.userAttr, Username: username }
       : { UserAttr: 'userPrincipalName', Username: `${username}@${now.upnDomain}` }
   return parseFilter(renderFilter(now.userFilter, values))
+}
+
+/** A name finds the entry by one attribute of one value: then that value is the name, whatever the directory takes for the same. */
+function spelledNames(now: Effective, entry: Entry | undefined): readonly string[] {
+  const searched = now.service !== undefined || now.discoverDN
+  if (now.upnDomain !== '' || (searched && !findsByUserAttr(now))) return []
+  const values = entry?.all(now.userAttr) ?? []
+  return values.length === 1 ? values : []
 }
 
 /** The name under which the user is known for ever on this mount (CONTRACT 7.6). */
