@@ -57,7 +57,7 @@ export async function createApp(deps: AppDeps): Promise<HttpHandler> {
     const arrival = arrivals.get(request.raw)
     if (!arrival) throw new Error('a request came in by no listener')
     const { entrance, contentType } = arrival
-    request.raw.headers['content-type'] = contentType
+    if (contentType !== undefined) request.raw.headers['content-type'] = contentType
     const asked = decode(
       {
         method: request.raw.method ?? '',
@@ -96,8 +96,9 @@ export async function createApp(deps: AppDeps): Promise<HttpHandler> {
     const refusal = refusalOf(request)
     if (refusal) return refuse(response, refusal)
     // A body is what it is, whatever it is called: Fastify would refuse types that it cannot read.
-    arrivals.set(request, { entrance, contentType: request.headers['content-type'] })
-    request.headers['content-type'] = undefined
+    const contentType = request.headers['content-type']
+    if (contentType !== undefined) request.headers['content-type'] = undefined
+    arrivals.set(request, { entrance, contentType })
     // No other protocol is spoken here, and what follows on this connection may be meant as one.
     if (request.headers.upgrade !== undefined) response.setHeader('connection', 'close')
     app.routing(request, response)

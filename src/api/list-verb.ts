@@ -73,7 +73,9 @@ export class ListVerb {
       }
     }
     const end = bytes.length - this.#held.length
-    if (end > from) pieces.push({ bytes: bytes.subarray(from, end), begins })
+    // Nearly every packet is one piece as it is.
+    const isWhole = from === 0 && end === bytes.length
+    if (end > from) pieces.push({ bytes: isWhole ? bytes : bytes.subarray(from, end), begins })
     return pieces
   }
 

@@ -44,12 +44,12 @@ export class Requests {
     const asked = { controller: new AbortController(), endsAtMs: this.#clock.monotonicMs() + this.#limitMs, waits }
     this.#asked.add(asked)
     if (this.#stopping && waits) asked.controller.abort(unavailable('the server is stopping'))
-    const abandon = () => asked.controller.abort(gone.reason)
-    if (waits) gone.addEventListener('abort', abandon)
+    const abandon = waits ? () => asked.controller.abort(gone.reason) : undefined
+    if (abandon) gone.addEventListener('abort', abandon)
     try {
       return await work(asked.controller.signal)
     } finally {
-      gone.removeEventListener('abort', abandon)
+      if (abandon) gone.removeEventListener('abort', abandon)
       this.#asked.delete(asked)
       this.#settle()
     }

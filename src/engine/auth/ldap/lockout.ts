@@ -50,9 +50,12 @@ export function createLockout({
       const subject = counted.entry === undefined ? name : countedEntry(counted.entry)
       const key = `${mount.id}/${barrier.hash('lockout', subject)}`
 
+      let hasFailures = false
+
       /** How many attempts may still fail. */
       async function left(): Promise<number> {
         const found = await store.read(lockoutKind, key)
+        hasFailures = found !== undefined
         const now = clock.now()
         if (found?.value.lockedUntil !== undefined && found.value.lockedUntil > now) return 0
         const counts = found?.due !== undefined && found.due.at > now
@@ -73,8 +76,9 @@ export function createLockout({
         })
       }
 
+      /** What failed beside this attempt goes on counting. */
       async function succeeded(): Promise<void> {
-        if (await store.read(lockoutKind, key)) await store.commit([remove(lockoutKind, key, { expected: 'any' })])
+        if (hasFailures) await store.commit([remove(lockoutKind, key, { expected: 'any' })])
       }
 
       const leave = await attempts.enter(key, left, ...signals)

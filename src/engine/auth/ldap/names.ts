@@ -1,4 +1,4 @@
-import { foldValue, isDn, normalizeDn } from '../../directory/dn.ts'
+import { foldValue, normalizeDn } from '../../directory/dn.ts'
 
 /** Names of mapped groups and users, and of aliases, as keys: what a directory takes for one name is one key. */
 export function nameKey(name: string, config: { readonly caseSensitiveNames: boolean }): string {
@@ -21,5 +21,11 @@ export function countedName(name: string): string {
 
 /** An entry as failed logins into it are counted. Equal to no name, for no name has a line feed. */
 export function countedEntry(dn: string): string {
-  return `entry\n${isDn(dn) ? normalizeDn(dn) : foldValue(dn)}`
+  let name: string
+  try {
+    name = normalizeDn(dn)
+  } catch {
+    name = foldValue(dn)
+  }
+  return `entry\n${name}`
 }
