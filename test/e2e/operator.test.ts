@@ -74,7 +74,7 @@ describe.skipIf(!cluster || !slapdAvailable())('the operator', () => {
   const rotate = (name: string) =>
     operator.server.call('POST', `${ENGINE}/rotate-role/${namespace}/${name}`).then(({ status }) => status)
   const kubectl = async (...args: string[]) =>
-    (await exec(KUBECTL, ['--kubeconfig', cluster.kubeconfig, ...args])).stdout
+    (await exec(KUBECTL, ['--kubeconfig', cluster.kubeconfig, ...args], { maxBuffer: 2 ** 28 })).stdout
   const events = async (name: string) => {
     const { body } = await cluster.request('GET', `/apis/events.k8s.io/v1/namespaces/${namespace}/events?limit=500`)
     // biome-ignore lint/suspicious/noExplicitAny: events of the API
