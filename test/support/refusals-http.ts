@@ -444,8 +444,8 @@ const system: readonly HttpRefusal[] = [
     [{ file: '.hidden' }, 'file'],
     [{ file: 'nul\u0000.db' }, 'file'],
     [{ file: 'there.db' }, 'exists already'],
+    [{ file: '/nowhere/at/all.db' }, 'no such file or directory'],
   ]),
-  ...writes('sys/storage/snapshot', [[{ file: '/nowhere/at/all.db' }, 'no such file or directory']], { status: 503 }),
   ...writes('sys/storage/snapshot', [[{ file: 'x.db' }, 'permission denied']], { as: 'limited', status: 403 }),
   ...(['root', 'limited'] as const).flatMap((as) => [
     ...writes('sys/tenancy/ldap', [[{ entries: [] }, 'permission denied']], { as, status: 403 }),
