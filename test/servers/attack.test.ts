@@ -274,7 +274,8 @@ describe('bodies made to be laborious, from nobody', () => {
       worstMs = Math.max(worstMs, performance.now() - startMs)
     }
     expect((await laborious).status).toBe(400)
-    expect(worstMs).toBeLessThan(1_000)
+    // Walked through value by value, the smallest of these took more than half a minute.
+    expect(worstMs).toBeLessThan(5_000)
     expect(statSync(log).size - sizeBefore).toBeLessThan(10_000)
   })
 })

@@ -7,6 +7,7 @@ import { binds, type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
 // kill -9 of the whole server at random moments under mixed load: what was acknowledged is there, and every role's password binds.
 
 const SECONDS = 20
+const LEAST_KILLS = 6
 const ROLES = 16
 let slapd: Slapd
 let keyturn: Keyturn
@@ -89,7 +90,7 @@ async function useRole(role: Role, call: Call): Promise<void> {
 
 const policyOf = (n: number) => `path "n/${n}" { capabilities = ["read"] }`
 
-test('every acknowledged write survives, and every password binds', { timeout: 120_000 }, async () => {
+test('every acknowledged write survives, and every password binds', { timeout: 180_000 }, async () => {
   const roles = Array.from(
     { length: ROLES },
     (_, i): Role => ({ name: `r${i}`, username: `bulk-${i + 1}`, state: 'absent', version: 0 }),
@@ -99,7 +100,7 @@ test('every acknowledged write survives, and every password binds', { timeout: 1
   const startMs = performance.now()
   const slowest = { startMs: 0, bindMs: 0 }
 
-  while (performance.now() - startMs < SECONDS * 1000) {
+  while (performance.now() - startMs < SECONDS * 1000 || counts.kills < LEAST_KILLS) {
     const stop = new AbortController()
     const call: Call = async (method, path, body) => {
       try {
@@ -160,7 +161,6 @@ test('every acknowledged write survives, and every password binds', { timeout: 1
   console.log(
     `${JSON.stringify(counts)}; slowest start ${Math.round(slowest.startMs)} ms, slowest bind after it ${Math.round(slowest.bindMs)} ms`,
   )
-  expect(counts.kills).toBeGreaterThan(4)
   expect(counts.rotated).toBeGreaterThan(50)
   expect(keyturn.output).not.toContain('fault of the program')
 })

@@ -61,7 +61,7 @@ test('a controller that cannot go on ends with an exit code that says so', async
   await writeFile(token, 'none yet')
   const where = ['--manifests', manifests, '--secrets', path.join(dir, 'out')]
   const controller = launch(['controller', ...where, '--socket', socket, '--controller-token', token])
-  await expect.poll(controller.output, { timeout: 20_000 }).toContain('the engine does not answer yet')
+  await expect.poll(controller.output, { timeout: 20_000 }).toContain('cannot begin yet')
   await rm(manifests, { recursive: true })
   const keyturn = await startKeyturn({ work })
   try {
