@@ -32,13 +32,16 @@ class SqliteDriver implements StorageDriver {
   readonly #readOnly: boolean
   readonly #group: WriteGroup
   readonly #sql: ReturnType<typeof prepare>
+  /** The last version and event given out: as the file says, and in the open transaction. */
+  #kept: Numbers = { version: 0, event: 0 }
+  #given = this.#kept
   #snapshots: Promise<unknown> = Promise.resolve()
 
   constructor(db: DatabaseSync, readOnly: boolean) {
     this.#db = db
     this.#readOnly = readOnly
-    this.#group = new WriteGroup(db, explain)
     this.#sql = prepare(db)
+    this.#group = new WriteGroup(db, { explain, begin: () => this.#loadCounter(), end: () => this.#keepCounter() })
   }
 
   async get(key: string): Promise<DriverRecord | undefined> {
@@ -197,9 +200,19 @@ class SqliteDriver implements StorageDriver {
 
   /** Takes so many version and event numbers; returns those before the first of them. */
   #reserve(versions: number, events: number): [version: number, event: number] {
-    if (versions + events === 0) return [0, 0]
-    const row = this.#sql.reserve.get(versions, events)
-    return [integer(row?.['version']) - versions, integer(row?.['event']) - events]
+    const { version, event } = this.#given
+    if (versions + events > 0) this.#given = { version: version + versions, event: event + events }
+    return [version, event]
+  }
+
+  #loadCounter(): void {
+    const row = this.#sql.counter.get()
+    this.#kept = { version: integer(row?.['version']), event: integer(row?.['event']) }
+    this.#given = this.#kept
+  }
+
+  #keepCounter(): void {
+    if (this.#given !== this.#kept) this.#sql.count.run(this.#given.version, this.#given.event)
   }
 
   #lastEvent(): number {
@@ -222,8 +235,21 @@ class SqliteDriver implements StorageDriver {
 
   #write<T>(sizeBytes: number, work: () => T): Promise<T> {
     if (this.#readOnly) return Promise.reject(unavailable('the store is opened for reading only; nothing was changed'))
-    return this.#group.run(sizeBytes, work)
+    return this.#group.run(sizeBytes, () => {
+      const given = this.#given
+      try {
+        return work()
+      } catch (error) {
+        this.#given = given
+        throw error
+      }
+    })
   }
+}
+
+interface Numbers {
+  readonly version: number
+  readonly event: number
 }
 
 function explain(error: unknown): unknown {
@@ -246,7 +272,8 @@ function prepare(db: DatabaseSync) {
        ON CONFLICT (key) DO UPDATE SET version = excluded.version, value = excluded.value, queue = excluded.queue, due = excluded.due`,
     ),
     delete: statement('DELETE FROM record WHERE key = ?'),
-    reserve: statement('UPDATE counter SET version = version + ?, event = event + ? RETURNING version, event'),
+    counter: statement('SELECT version, event FROM counter'),
+    count: statement('UPDATE counter SET version = ?, event = ?'),
     lastEvent: statement('SELECT event FROM counter'),
     firstEvent: statement('SELECT number FROM event ORDER BY number LIMIT 1'),
     oldestEvents: statement('SELECT number, time FROM event ORDER BY number LIMIT ?'),

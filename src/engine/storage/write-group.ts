@@ -1,4 +1,4 @@
-import type { DatabaseSync } from 'node:sqlite'
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { unavailable } from '../../lib/errors.ts'
 import { resultCode } from './sqlite-file.ts'
 
@@ -6,6 +6,14 @@ const LARGEST_GROUP = 256
 const LARGEST_GROUP_BYTES = 4 * 1024 * 1024
 const SQLITE_TOOBIG = 18
 const SQLITE_CONSTRAINT = 19
+
+export interface GroupHooks {
+  /** Called first and last in each transaction. */
+  readonly begin: () => void
+  readonly end: () => void
+  /** What a failure of the whole group is to its callers. */
+  readonly explain: (error: unknown) => unknown
+}
 
 interface Write {
   readonly sizeBytes: number
@@ -20,15 +28,23 @@ interface Write {
  */
 export class WriteGroup {
   readonly #db: DatabaseSync
-  readonly #explain: (error: unknown) => unknown
+  readonly #sql: Readonly<Record<'begin' | 'save' | 'undo' | 'keep' | 'commit', StatementSync>>
+  readonly #hooks: GroupHooks
   #waiting: Write[] = []
   #idle: PromiseWithResolvers<void> | undefined
   #held = false
   #closed = false
 
-  constructor(db: DatabaseSync, explain: (error: unknown) => unknown) {
+  constructor(db: DatabaseSync, hooks: GroupHooks) {
     this.#db = db
-    this.#explain = explain
+    this.#hooks = hooks
+    this.#sql = {
+      begin: db.prepare('BEGIN IMMEDIATE'),
+      save: db.prepare('SAVEPOINT own'),
+      undo: db.prepare('ROLLBACK TO own'),
+      keep: db.prepare('RELEASE own'),
+      commit: db.prepare('COMMIT'),
+    }
   }
 
   /** Runs `work` in the next group; resolves with its result when that is durable. */
@@ -97,24 +113,26 @@ export class WriteGroup {
   #commit(group: readonly Write[]): (() => void)[] {
     const outcomes: (() => void)[] = []
     try {
-      this.#db.exec('BEGIN IMMEDIATE')
+      this.#sql.begin.run()
+      this.#hooks.begin()
       for (const write of group) {
-        this.#db.exec('SAVEPOINT own')
+        this.#sql.save.run()
         try {
           outcomes.push(write.work())
         } catch (error) {
           if (!isOwnFault(error)) throw error
-          this.#db.exec('ROLLBACK TO own')
+          this.#sql.undo.run()
           outcomes.push(() => write.reject(error))
         }
-        this.#db.exec('RELEASE own')
+        this.#sql.keep.run()
       }
-      this.#db.exec('COMMIT')
+      this.#hooks.end()
+      this.#sql.commit.run()
       return outcomes
     } catch (error) {
       // After a full disk or an I/O error SQLite may have rolled back by itself.
       if (this.#db.isTransaction) this.#rollback()
-      const failure = this.#explain(error)
+      const failure = this.#hooks.explain(error)
       return group.map((write) => () => write.reject(failure))
     }
   }
