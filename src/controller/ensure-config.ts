@@ -68,7 +68,7 @@ export function configWriter({ engine, mac, clock }: Pick<ReconcilerDeps, 'engin
       const lookAgainAt = later(before.circuit === 'Open' ? OPEN_MS : CLOSED_MS)
       return { ...stays, applied: macs, refused: undefined, lookAgainAt }
     }
-    const refusedMAC = writeMac(write, mac)
+    const refusedMAC = writeMac({ ...write, mount }, mac)
     if (applied.refusedConfigMAC === refusedMAC) {
       const until = waits.get(refusedMAC) ?? later(REFUSED_MS)
       waits.set(refusedMAC, until)
@@ -90,7 +90,7 @@ export function configWriter({ engine, mac, clock }: Pick<ReconcilerDeps, 'engin
           retry: error,
         }
       if (error.reason !== 'bind-refused') throw error
-      waits.clear()
+      if (applied.refusedConfigMAC !== undefined) waits.delete(applied.refusedConfigMAC)
       waits.set(refusedMAC, later(REFUSED_MS))
       const known = { ...applied, refusedConfigMAC: refusedMAC }
       return { ...stays, applied: known, refused: REFUSED, lookAgainAt: later(REFUSED_MS) }

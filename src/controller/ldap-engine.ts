@@ -65,7 +65,10 @@ export function engineReconciler(
         for (const note of config.notes) sink.event(resource, note)
         const before = deps.resolved.get(name)
         deps.resolved.set(name, new Set(namespaces.keys()))
-        const isMended = wasNot(status, 'Synced') || (wasNot(status, 'Connected') && config.circuit === 'Closed')
+        // While the configuration is refused nothing is new to the roles, however often they ask for this to be looked at.
+        const isMended =
+          config.refused === undefined &&
+          (wasNot(status, 'Synced') || (wasNot(status, 'Connected') && config.circuit === 'Closed'))
         if (table.changed || config.changed || isMended) enqueueRoles(name)
         else enqueueRoles(name, (namespace) => !before?.has(namespace))
         return {

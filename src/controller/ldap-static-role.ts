@@ -58,8 +58,8 @@ export function staticRoleReconciler(
       const outcome = (await held(context)) ?? { statements: [], fields: kept(status) }
       const isInTheWay = ensured.statements.some(({ reason }) => reason === 'NameConflict')
       return {
-        ...(isInTheWay && { lookAgainAt: new Date(deps.clock.now().getTime() + CONFLICT_MS) }),
         ...outcome,
+        ...(isInTheWay && { lookAgainAt: new Date(deps.clock.now().getTime() + CONFLICT_MS) }),
         statements: [...ensured.statements, ...outcome.statements],
         ...(ensured.retry && { retry: ensured.retry }),
       }

@@ -180,9 +180,10 @@ export function reconcileWith<S extends z.ZodObject, T extends z.ZodObject>(
     try {
       obstacle = await reconciler.remove(context)
     } catch (error) {
-      if (!(error instanceof AppError)) throw error
-      obstacle = no('Deleting', failureReason(error), error.message)
-      retry = error
+      if (error instanceof AppError) {
+        obstacle = no('Deleting', failureReason(error), error.message)
+        retry = error
+      } else if (!isForced) throw error
     }
     if (isForced) {
       const note = 'deleted by force: what the engine holds for it may remain there, and belongs to nobody'
