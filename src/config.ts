@@ -100,7 +100,7 @@ export const CONTROLLER_FLAGS: FlagTable = {
   'controller-token': text('FILE', 'the token that the server left', '/run/keyturn/controller-token'),
   namespace: text('NAME', 'where Secrets and CA bundles of cluster-scoped resources are', 'keyturn-system'),
   kubeconfig: text('FILE', 'the cluster (KUBECONFIG, else in a pod its own, else ~/.kube/config)'),
-  identity: text('NAME', 'name of this process in the Lease; made up when empty', ''),
+  identity: text('NAME', 'name of this process in the Lease (the host name); a random suffix is added', ''),
   manifests: text('DIR', 'resources from a directory in place of a cluster'),
   secrets: text('DIR', 'Secrets as files, with --manifests'),
   'secret-namespaces': text('NAME,…', 'namespaces whose Secrets may be touched; empty: all', ''),

@@ -113,5 +113,8 @@ function flagLines(flags: FlagTable): string[] {
     const usual = typeof fallback === 'string' && fallback !== '' ? ` (${fallback})` : ''
     return `  ${(spelled[at] ?? '').padEnd(width)}  ${about}${usual}`
   })
-  return ['Flags, each also an environment variable (--data is KEYTURN_DATA, --log-level KEYTURN_LOG_LEVEL):', ...lines]
+  return [
+    'Flags, also environment variables where not said otherwise (--data is KEYTURN_DATA, --log-level KEYTURN_LOG_LEVEL):',
+    ...lines,
+  ]
 }
