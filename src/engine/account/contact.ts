@@ -47,6 +47,12 @@ export type Outcome =
       readonly server?: string
     }
 
+/** What binds as the account have told before its password was sent again. */
+export interface Proofs {
+  readonly pendingFailed: boolean
+  readonly confirmedBinds: boolean
+}
+
 /** This process's claim on an account, by both clocks: the wall's for others, the monotonic one for ourselves. */
 export interface Hold {
   readonly now: Date
@@ -98,7 +104,7 @@ export class Contact {
     start: LoadedAccount,
     hold: Hold,
     { proveFirst }: { proveFirst: boolean },
-  ): Promise<{ loaded: LoadedAccount; outcome: Outcome; confirmedBinds: boolean }> {
+  ): Promise<{ loaded: LoadedAccount; outcome: Outcome; proofs: Proofs }> {
     const { guard, signal, reached } = this.#deps
     const { pending, confirmed } = start.account
     if (!pending) throw new Error('there is no pending password to send')
@@ -106,7 +112,7 @@ export class Contact {
     let dn: string | undefined
     let server: string | undefined
     let isSent = false
-    let confirmedBinds = false
+    const proofs = { pendingFailed: false, confirmedBinds: false }
     const work = async (session: Session): Promise<Outcome> => {
       server = session.server
       dn = (await findEntry(session, loaded.target)).dn
@@ -116,9 +122,10 @@ export class Contact {
           await reached('pending-proven', host)
           return { is: 'proven', dn }
         }
+        proofs.pendingFailed = true
         await reached('pending-not-set', host)
-        if (confirmed) confirmedBinds = await this.#verify(loaded, dn, confirmed.password, server)
-        if (confirmedBinds) await reached('confirmed-proven', host)
+        if (confirmed) proofs.confirmedBinds = await this.#verify(loaded, dn, confirmed.password, server)
+        if (proofs.confirmedBinds) await reached('confirmed-proven', host)
       }
       await loaded.permit(dn)
       loaded = await this.#holdLongEnough(host, loaded, hold)
@@ -131,10 +138,10 @@ export class Contact {
     }
     try {
       const outcome = await guard.run(host.mountId, (admission) => this.#onServerTold(loaded, admission, work))
-      return { loaded, outcome, confirmedBinds }
+      return { loaded, outcome, proofs }
     } catch (error) {
       if (!(error instanceof AppError) || signal.aborted) throw error
-      return { loaded, outcome: outcomeOf(error, isSent, dn, server), confirmedBinds }
+      return { loaded, outcome: outcomeOf(error, isSent, dn, server), proofs }
     }
   }
 
@@ -224,7 +231,9 @@ function outcomeOf(error: AppError, isSent: boolean, dn: string | undefined, ser
     // The entry was not found, is not unique or may not be managed.
     return { is: 'refused', class: failureClass, message, ...(dn !== undefined && { dn }), ...where }
   }
-  return { is: 'unsent', class: failureClass, message, isDirectoryWide: troubleOf(error) !== undefined }
+  // Once connected, no answer is the trouble of one entry, as for the guard.
+  const isOfEntry = server !== undefined && isDirectoryError(error) && error.resultCode === undefined
+  return { is: 'unsent', class: failureClass, message, isDirectoryWide: !isOfEntry && troubleOf(error) !== undefined }
 }
 
 /** The DN to bind as; `undefined` when only a search can tell. */

@@ -5,7 +5,7 @@ import { equals, present } from '../directory/filter.ts'
 import type { LoadedAccount } from './host.ts'
 
 /**
- * The entry of an account (CONTRACT 8.2): the one at its DN, or the only one below `userDn` whose `userAttr` is `username`. Throws `invalid`
+ * The entry of an account: the one at its DN, or the only one below `userDn` whose `userAttr` is `username`. Throws `invalid`
  * with the reason `absent` or `not-unique`.
  */
 export async function findEntry(session: Session, target: LoadedAccount['target']): Promise<Entry> {

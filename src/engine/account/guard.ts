@@ -105,6 +105,7 @@ class Guard implements DirectoryGuard {
   async run<T>(mountId: string, work: (admission: Admission) => Promise<T>): Promise<T> {
     const pass = await this.#admit(mountId)
     const admission: Admission = {
+      isProof: pass.isProof,
       bind: (server, signal, bind) =>
         this.#lines.run(`${mountId} ${server}`, signal, () => this.#bind(mountId, pass, bind)),
       connected() {
@@ -147,7 +148,7 @@ class Guard implements DirectoryGuard {
     const now = this.#clock.now()
     const resets = this.#resets.get(mountId) ?? 0
     const refusal = await this.#store.readRemembered(refusalKind, mountId)
-    const pass: Pass = { isProbe: false, isConnected: false, resets, version: refusal?.version ?? 0 }
+    const pass: Pass = { isProbe: false, isProof: false, isConnected: false, resets, version: refusal?.version ?? 0 }
     if (refusal?.value.probeAt) {
       if (refusal.value.probeAt > now) throw new GuardClosed('bind-refused', refusal.value.probeAt)
       // The next probe's time is moved before this one begins: who loses this race, here or on another server, is no probe.
@@ -157,7 +158,7 @@ class Guard implements DirectoryGuard {
         throw error instanceof VersionConflict ? new GuardClosed('bind-refused', probeAt) : error
       })
       const [version = 0] = versions.values()
-      return { ...pass, isProbe: true, version }
+      return { ...pass, isProbe: true, isProof: true, version }
     }
     const outage = this.#outages.get(mountId)
     if (!outage) return pass
@@ -237,6 +238,8 @@ class Guard implements DirectoryGuard {
 /** Work that was let in. */
 interface Pass {
   readonly isProbe: boolean
+  /** Of a refused bind. */
+  readonly isProof: boolean
   /** Of the mount's record when it was let in, and after what its own binds wrote there. */
   version: number
   readonly resets: number

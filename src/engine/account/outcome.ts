@@ -6,7 +6,7 @@ const BUSY = 51
 const SERVER_TROUBLE = new Set([BUSY, 52])
 
 /**
- * What a failure says about the directory as a whole. `refused-bind`: our own bind; `unreachable`: nobody is served; `answered`: it works, and
+ * What a failure says about the directory as a whole. `bind-refused`: our own bind; `unreachable`: nobody is served; `answered`: it works, and
  * refused this one thing; `undefined`: nothing can be told.
  */
 export function troubleOf(error: unknown): 'bind-refused' | 'unreachable' | 'answered' | undefined {

@@ -90,17 +90,20 @@ export class Rotation {
       events: [],
     })
     await this.#reached('pending-taken-over', host)
-    const { loaded, outcome, confirmedBinds } = await this.#contact.send(host, claimed, hold, { proveFirst: true })
+    const { loaded, outcome, proofs } = await this.#contact.send(host, claimed, hold, { proveFirst: true })
     switch (outcome.is) {
       case 'proven':
       case 'set':
         return this.#promote(host, loaded, outcome.dn)
       case 'refused':
-        return this.#refusedAgain(host, loaded, outcome, { earlierUntil, confirmedBinds })
+        return this.#refusedAgain(host, loaded, outcome, { earlierUntil, confirmedBinds: proofs.confirmedBinds })
       case 'unsent': {
         // Only what was sent earlier may still be on its way.
         const released = { heldUntil: earlierUntil, holder: this.#holder }
-        return this.#fail(host, loaded, (account) => held(account, released), outcome, 'unavailable')
+        // Each try is another failed bind as the account, which the directory may count.
+        const isDirectoryWide = outcome.isDirectoryWide && !proofs.pendingFailed
+        const failure = { ...outcome, isDirectoryWide }
+        return this.#fail(host, loaded, (account) => held(account, released), failure, 'unavailable')
       }
       case 'unknown':
         return this.#fail(host, loaded, (account) => toldTo(account, outcome.server), outcome, 'unknown')

@@ -74,6 +74,8 @@ export interface Session {
 
 /** Stands before the binds of an identity whose refusal concerns more than one session. */
 export interface Admission {
+  /** Only a bind made now tells what is asked; a connection that was bound earlier does not do. */
+  readonly isProof: boolean
   /** Runs a bind, or throws instead. Aborted, it leaves whatever line it waits in. */
   bind(server: string, signal: AbortSignal, bind: () => Promise<void>): Promise<void>
   /** The session has its bound connection: what fails from now on is its work. */

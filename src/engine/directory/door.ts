@@ -159,7 +159,8 @@ export function createDirectoryDoor(deps: {
             admission?.connected()
             return work(session)
           }
-          return await onConnection(key, server, settings, signal, bind, run, options.fresh !== true)
+          const mayWait = options.fresh !== true && admission?.isProof !== true
+          return await onConnection(key, server, settings, signal, bind, run, mayWait)
         } finally {
           leave()
         }

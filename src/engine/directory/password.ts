@@ -3,7 +3,7 @@ import type { Secret } from '../../lib/secret.ts'
 import type { AttributeChange, Schema } from './directory.ts'
 
 /**
- * How each kind of directory is told a new password, as octets (CONTRACT 8.2): OpenLDAP takes the clear text (its policy overlay hashes it),
+ * How each kind of directory is told a new password, as octets: OpenLDAP takes the clear text (its policy overlay hashes it),
  * Active Directory quoted UTF-16LE (MS-ADTS 3.1.1.3.1.5), RACF an attribute for each credential type and word that it is not to expire.
  */
 export function passwordChanges(

@@ -36,12 +36,19 @@ export function createMountRemoval({
       name: 'mount-removal',
       async tick(signal) {
         let waitMs = LOOK_MS
+        const failures: unknown[] = []
         for (const { mount, since } of await mounts().retired()) {
-          await forget(mount, signal)
-          const leftMs = since.getTime() + LINGER_MS - clock.now().getTime()
-          if (leftMs <= 0) await mounts().drop(mount.id)
-          else waitMs = Math.min(waitMs, leftMs)
+          try {
+            await forget(mount, signal)
+            const leftMs = since.getTime() + LINGER_MS - clock.now().getTime()
+            if (leftMs <= 0) await mounts().drop(mount.id)
+            else waitMs = Math.min(waitMs, leftMs)
+          } catch (error) {
+            failures.push(error)
+          }
         }
+        // One that cannot be forgotten holds up no other.
+        if (failures.length > 0) throw new AggregateError(failures, 'what a removed mount owned cannot be forgotten')
         return waitMs
       },
     },

@@ -47,7 +47,7 @@ export interface RetiredMount {
   readonly since: Date
 }
 
-/** Failed logins before an account is locked, and for how long (CONTRACT 3.6). */
+/** Failed logins before an account is locked, and for how long. */
 export const DEFAULT_LOCKOUT = { threshold: 5, durationMs: 900_000, counterResetMs: 900_000, disabled: false }
 const PROTECTED = ['sys/', 'identity/', 'cubbyhole/', 'auth/', 'token/']
 
@@ -85,7 +85,7 @@ export class MountTable {
     this.#random = random
   }
 
-  /** Makes the table of a new store: `sys/`, `auth/token/` and the mounts that are there by default (CONTRACT 5.3). */
+  /** Makes the table of a new store: `sys/`, `auth/token/` and the mounts that are there by default. */
   async ensure(defaults: readonly NewMount[]): Promise<void> {
     if (await this.#store.read(tableKind, KEY)) return
     const fixed: Mount[] = [

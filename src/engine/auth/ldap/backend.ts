@@ -1,4 +1,5 @@
 import type { Worker } from '../../../lib/worker.ts'
+import { openedGuard } from '../../account/guard.ts'
 import type { Backend, Mount } from '../../backend.ts'
 import type { Store } from '../../storage/store.ts'
 import { remove } from '../../storage/store.ts'
@@ -11,7 +12,7 @@ import { groupRoutes, userRoutes } from './mappings.ts'
 import { configKind, groupKind, LOCKOUT_QUEUE, lockoutKind, userKind } from './records.ts'
 
 /**
- * Login with a directory password (CONTRACT 7): who may bind as herself gets a token with the policies of her name and her groups.
+ * Login with a directory password: who may bind as herself gets a token with the policies of her name and her groups.
  * A token is renewed by looking the user up again with the identity of the service; only where there is none, her password is kept, sealed with the token.
  */
 export function createLdapAuthBackend(deps: LdapAuthDeps): Backend {
@@ -53,5 +54,5 @@ async function forget(store: Store, mount: Mount): Promise<void> {
       await store.commit(page.map((key) => remove(kind, key, { expected: 'any' })))
     }
   }
-  await store.commit([remove(configKind, mount.id, { expected: 'any' })])
+  await store.commit([remove(configKind, mount.id, { expected: 'any' }), openedGuard(mount.id)])
 }

@@ -18,7 +18,7 @@ import { renderFilter, requirePlaces } from './filter-template.ts'
 import { type ConfigFields, configBody, configKind, type LdapAuthConfig } from './records.ts'
 
 /**
- * `config` of the LDAP login method (SPECIFICATION 2.2, CONTRACT 7.2). Writes are partial and never contact the directory, except that the
+ * `config` of the LDAP login method (SPECIFICATION 2.2). Writes are partial and never contact the directory, except that the
  * controller may have a new bind proven before it replaces another.
  */
 export function configRoutes(deps: {
@@ -123,7 +123,7 @@ function warn(call: Call<Required<ConfigFields>>, config: LdapAuthConfig): void 
     call.warn('deny_null_bind is false: a directory that accepts empty passwords lets anybody log in as anybody')
 }
 
-/** What a read tells: everything but keys and passwords, effective where a default applies (CONTRACT D7, D9). */
+/** What a read tells: everything but keys and passwords, effective where a default applies. */
 function shown(config: LdapAuthConfig): Values {
   const now = effective(config)
   return {

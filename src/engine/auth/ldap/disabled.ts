@@ -10,7 +10,7 @@ const EPOCH_1601_MS = Date.UTC(1601, 0, 1)
 const NEVER = new Set(['0', '9223372036854775807'])
 
 /**
- * Whether an account is disabled, locked or expired (CONTRACT 7.8): Active Directory, the password policy of OpenLDAP, and the 389 Directory Server and
+ * Whether an account is disabled, locked or expired: Active Directory, the password policy of OpenLDAP, and the 389 Directory Server and
  * its kin. A lock-out that has run out may still stand in OpenLDAP until the next bind, which is what logging in again is.
  */
 export function isDisabled(entry: Entry | undefined, now: Date): boolean {

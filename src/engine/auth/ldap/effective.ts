@@ -6,7 +6,7 @@ import { connectionSettings } from '../../connection/connection.ts'
 import type { BindIdentity, DirectorySettings } from '../../directory/directory.ts'
 import type { LdapAuthConfig } from './records.ts'
 
-/** A configuration with every default filled in (SPECIFICATION 2.2; "effective" defaults by CONTRACT D9). */
+/** A configuration with every default filled in (SPECIFICATION 2.2, with its effective defaults). */
 export interface Effective {
   readonly settings: DirectorySettings
   /** The service's own identity; absent unless both name and password are set. */

@@ -14,7 +14,7 @@ interface Who {
 }
 
 /**
- * Names of a user's directory groups (CONTRACT 7.5): by tokenGroups where the directory publishes it, which covers nested groups, else by
+ * Names of a user's directory groups: by tokenGroups where the directory publishes it, which covers nested groups, else by
  * the group filter. A login without groups succeeds, with a warning.
  */
 export async function findGroups(

@@ -2,6 +2,7 @@ import type { Clock } from '../../../lib/clock.ts'
 import { denied } from '../../../lib/errors.ts'
 import type { Mount } from '../../backend.ts'
 import type { Barrier } from '../../seal/barrier.ts'
+import { VersionConflict } from '../../storage/driver.ts'
 import { retryConflicts } from '../../storage/retry.ts'
 import { put, remove, type Store } from '../../storage/store.ts'
 import { createAttempts } from './attempts.ts'
@@ -9,7 +10,7 @@ import { countedEntry, countedName } from './names.ts'
 import { LOCKOUT_QUEUE, lockoutKind } from './records.ts'
 
 /**
- * Counts refused logins per mount and name and locks a name that failed too often (CONTRACT 3.6). Only "wrong name or password" counts; a
+ * Counts refused logins per mount and name and locks a name that failed too often. Only "wrong name or password" counts; a
  * directory that cannot be reached does not. What is found under several names (values of one attribute, spellings that only the directory takes
  * for one) is counted as an entry besides. Kept in the store, so that a restart or another replica forgets nothing.
  */
@@ -50,12 +51,12 @@ export function createLockout({
       const subject = counted.entry === undefined ? name : countedEntry(counted.entry)
       const key = `${mount.id}/${barrier.hash('lockout', subject)}`
 
-      let hasFailures = false
+      let countedAt: number | undefined
 
       /** How many attempts may still fail. */
       async function left(): Promise<number> {
         const found = await store.read(lockoutKind, key)
-        hasFailures = found !== undefined
+        countedAt = found?.version
         const now = clock.now()
         if (found?.value.lockedUntil !== undefined && found.value.lockedUntil > now) return 0
         const counts = found?.due !== undefined && found.due.at > now
@@ -78,7 +79,10 @@ export function createLockout({
 
       /** What failed beside this attempt goes on counting. */
       async function succeeded(): Promise<void> {
-        if (hasFailures) await store.commit([remove(lockoutKind, key, { expected: 'any' })])
+        if (countedAt === undefined) return
+        await store.commit([remove(lockoutKind, key, { expected: countedAt })]).catch((error: unknown) => {
+          if (!(error instanceof VersionConflict)) throw error
+        })
       }
 
       const leave = await attempts.enter(key, left, ...signals)

@@ -19,7 +19,7 @@ import { configKind } from './records.ts'
 import { describeUser, type Found, findUser, type LookUp, type User } from './user.ts'
 
 /**
- * `login/:username` (CONTRACT 7.4 to 7.6): find the user, prove the password by one bind, look up her groups, grant what they bring. A wrong
+ * `login/:username`: find the user, prove the password by one bind, look up her groups, grant what they bring. A wrong
  * password and an unknown user get the same answer.
  */
 
@@ -47,7 +47,7 @@ export function loginRoutes(deps: LoginDeps): Route[] {
   ]
 }
 
-/** Anybody may ask: what is wrong with the directory, and where it is, stands in the log alone (CONTRACT 14). */
+/** Anybody may ask: what is wrong with the directory, and where it is, stands in the log alone. */
 async function untold<T>({ log }: LoginDeps, { mount }: Call<unknown>, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
@@ -74,15 +74,20 @@ async function login(deps: LoginDeps, call: Call<{ password: Secret }>): Promise
   // Who is gone before the directory was asked need not be served; afterwards the attempt counts.
   const signals = call.gone ? [call.signal, call.gone] : [call.signal]
   const attempt: Attempt = (entry, work) => deps.lockout.attempt(mount, { name: username, entry }, [call.signal], work)
-  const user = await deps.lockout.attempt(mount, { name: username }, signals, () =>
+  const proven = await deps.lockout.attempt(mount, { name: username }, signals, () =>
     deps.turns.inTurn(mount.id, signals, () =>
-      deps.guard.run(mount.id, (admission) =>
-        prove({ ...deps, admission, signal: call.signal, warn: call.warn }, now, username, password, attempt),
-      ),
+      deps.guard.run(mount.id, async (admission) => {
+        // As it is configured by now: what was so when the wait began may be refused.
+        const then = await requireConfig(deps, mount)
+        const lookUp = { ...deps, admission, signal: call.signal, warn: call.warn }
+        const user = await prove(lookUp, then, username, password, attempt)
+        return user && { user, then }
+      }),
     ),
   )
-  if (!user) throw invalid(REFUSED)
-  return grant(deps, mount, now, username, user, { ...(!now.service && { password: password.reveal() }) })
+  if (!proven) throw invalid(REFUSED)
+  const { user, then } = proven
+  return grant(deps, mount, then, username, user, { ...(!then.service && { password: password.reveal() }) })
 }
 
 /** Finds the user and binds as her; `undefined` when there is no such user or the password is wrong. */
@@ -95,9 +100,11 @@ async function prove(
 ): Promise<User | undefined> {
   const found = await findUser(lookUp, now, username)
   if (!found) {
-    // One bind as nobody, whose answer says nothing: else a clock would tell which names there are.
-    if (!password.isEmpty) await lookUp.door.verify(now.settings, { name: nobody(now), password }, lookUp.signal)
-    return undefined
+    // One bind as nobody, whose answer says nothing, and one count: else a clock would tell which names there are.
+    return attempt(`${NOBODY}, ${username}`, async () => {
+      if (!password.isEmpty) await lookUp.door.verify(now.settings, { name: nobody(now), password }, lookUp.signal)
+      return undefined
+    })
   }
   const check = () => bindAs(lookUp, now, username, password, found)
   return found.entry ? attempt(found.entry.dn, check) : check()

@@ -10,7 +10,7 @@ import { requireWritable } from '../../tenancy/owner.ts'
 import { nameKey } from './names.ts'
 import { configKind, groupKind, userKind } from './records.ts'
 
-/** `groups/:name` and `users/:username`: which policies a directory group or a user brings (SPECIFICATION 4.2, CONTRACT 7.1). */
+/** `groups/:name` and `users/:username`: which policies a directory group or a user brings (SPECIFICATION 4.2). */
 
 const groupBody = wire(z.object({ policies: names(512), adopt: flag() }))
 const userBody = wire(z.object({ policies: names(512), groups: names(512), adopt: flag() }))

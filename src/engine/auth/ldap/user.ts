@@ -33,7 +33,7 @@ export interface LookUp {
   warn(text: string): void
 }
 
-/** Derives the name to bind with (CONTRACT 7.4, step 3); `undefined` when a search finds none or several. */
+/** Derives the name to bind with; `undefined` when a search finds none or several. */
 export async function findUser(
   { door, admission, signal }: LookUp,
   now: Effective,
@@ -153,7 +153,7 @@ function spelledNames(now: Effective, entry: Entry | undefined): readonly string
   return values.length === 1 ? values : []
 }
 
-/** The name under which the user is known for ever on this mount (CONTRACT 7.6). */
+/** The name under which the user is known for ever on this mount. */
 function aliasOf(now: Effective, username: string, entry: Entry | undefined): string {
   if (now.usernameAsAlias) return username
   const values = entry?.all(now.userAttr) ?? []

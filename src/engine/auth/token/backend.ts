@@ -14,7 +14,7 @@ export interface TokenBackendDeps {
   readonly clock: Clock
 }
 
-/** `auth/token/*` (CONTRACT 5.1): what can be asked of tokens. How they live and end is `engine/token`. */
+/** `auth/token/*`: what can be asked of tokens. How they live and end is `engine/token`. */
 export function createTokenBackend(deps: TokenBackendDeps): Backend {
   return {
     type: 'token',

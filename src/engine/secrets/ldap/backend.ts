@@ -17,7 +17,7 @@ import { put, remove, type Store } from '../../storage/store.ts'
 import { forgetTenancy } from '../../tenancy/table.ts'
 import { configRoute, requireConfig } from './config.ts'
 import { directorySettings, mountConnection } from './directory-access.ts'
-import { releaseIdentities } from './managed-account.ts'
+import { releaseAccount } from './managed-account.ts'
 import {
   accountKind,
   configKind,
@@ -33,7 +33,7 @@ import { staticRoleRoute } from './static-role.ts'
 import { staticRoleHost } from './static-role-host.ts'
 
 /**
- * The LDAP secrets engine: directory accounts whose passwords turn (CONTRACT 8 and 9). One file per API path; `records.ts` says what is
+ * The LDAP secrets engine: directory accounts whose passwords turn. One file per API path; `records.ts` says what is
  * kept, `static-role-host.ts` how a role is the account that `engine/account/` turns.
  *
  * Invariants: a role, its place in lists, its hold on its account and its event change in one commit; one account has one role; nobody
@@ -68,10 +68,10 @@ export function createLdapSecretsBackend(deps: {
       return staticRoleHost({ store, clock, random }, mount, key.slice(mountId.length + 1))
     },
     async probe(mountId, signal) {
-      const { settings, identity } = mountConnection((await requireConfig(store, mountId)).value)
-      await guard.run(mountId, (admission) =>
-        door.withSession(settings, identity, signal, (session) => session.search(ROOT), { admission }),
-      )
+      await guard.run(mountId, async (admission) => {
+        const { settings, identity } = mountConnection((await requireConfig(store, mountId)).value)
+        await door.withSession(settings, identity, signal, (session) => session.search(ROOT), { admission })
+      })
     },
   }
   const isExclusive = deps.isExclusive ?? false
@@ -117,10 +117,10 @@ export function createLdapSecretsBackend(deps: {
     workers: [worker, restoredWorker],
     isConfigured: async ({ id }) => (await store.read(configKind, id)) !== undefined,
     async unmount({ id }) {
-      const config = await store.read(configKind, id)
+      const config = await store.readUndamaged(configKind, id)
       await store.commit([remove(configKind, id, { expected: 'any' }), forgetTenancy(id)])
       await turner.settled(`${id}/`, LONGEST_WAIT_MS)
-      await forgetRoles(store, id)
+      await forgetRoles(store, id, clock.now())
       await forgetAll(store, staticRoleNameKind, id)
       await forgetAll(store, accountKind, id)
       await forgetAll(store, tenantKind, id)
@@ -149,14 +149,14 @@ async function forgetAll(store: Store, kind: { readonly prefix: string }, mountI
 }
 
 /** Each role goes with its hold on its account, which stands beside the directory's address too. */
-async function forgetRoles(store: Store, mountId: string): Promise<void> {
+async function forgetRoles(store: Store, mountId: string, now: Date): Promise<void> {
   for (;;) {
     const keys = await store.keys(staticRoleKind, `${mountId}/`, { limit: PAGE })
     if (keys.length === 0) return
     const roles = await Promise.all(keys.map((key) => store.readUndamaged(staticRoleKind, key)))
     await store.commit([
       ...keys.map((key) => remove(staticRoleKind, key, { expected: 'any' })),
-      ...roles.flatMap((role) => releaseIdentities(mountId, role?.value.accounts ?? [])),
+      ...roles.flatMap((role) => (role ? releaseAccount(mountId, role.key, role.value, now) : [])),
     ])
   }
 }

@@ -21,7 +21,7 @@ import { decideOwner } from './ownership.ts'
 import { configKind, type EngineConfig } from './records.ts'
 
 /**
- * `config`: which directory the mount manages, and as whom (CONTRACT 8.1). Writing it never contacts the directory, except that the controller
+ * `config`: which directory the mount manages, and as whom. Writing it never contacts the directory, except that the controller
  * may have a new bind proven before it replaces another. A write is whole or nothing, keeps every field that it does not name, and takes
  * effect with the next operation.
  */

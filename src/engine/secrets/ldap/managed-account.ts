@@ -1,11 +1,13 @@
+import { derived } from '../../../lib/derived.ts'
 import { invalid, unavailable } from '../../../lib/errors.ts'
+import { isTurning } from '../../account/account.ts'
 import { isDn, normalizeDn } from '../../directory/dn.ts'
 import { type Change, put, remove, type Store } from '../../storage/store.ts'
 import { withDomain } from './directory-access.ts'
 import { accountKind, type EngineConfig, type StaticRoleRecord, staticRoleKind } from './records.ts'
 
 /**
- * One account, one role (CONTRACT 8.4). An account is known by several identities: the name it was given by, the DN it was given by, and
+ * One account, one role. An account is known by several identities: the name it was given by, the DN it was given by, and
  * the DN where the directory found it; the last two also beside each server's address, for another mount may manage the same directory.
  * Each that a role holds stands in the account index, compared without regard to case and to how a DN is spelled. The mount's own bind
  * account can be nobody's.
@@ -20,10 +22,12 @@ export function givenIdentities(
 }
 
 /** The identities of an entry of the mount's directory. Throws `invalid` for what is not a DN. */
-export function entryIdentities({ urls }: Pick<EngineConfig, 'urls'>, dn: string): string[] {
+export function entryIdentities(config: EngineConfig, dn: string): string[] {
   const identity = dnIdentity(dn)
-  return [identity, ...new Set(urls.map((url) => `${AT}${addressOf(url)}/${identity}`))]
+  return [identity, ...addressesOf(config).map((address) => `${AT}${address}/${identity}`)]
 }
+
+const addressesOf = derived(({ urls }: EngineConfig) => [...new Set(urls.map(addressOf))])
 
 const AT = 'at:'
 const USUAL_PORTS: Readonly<Record<string, string>> = { 'ldap:': '389', 'ldaps:': '636' }
@@ -58,15 +62,19 @@ export function dnIdentity(dn: string): string {
 
 /** Whether one of the identities is the account that the mount itself binds as. */
 export function isBindAccount(config: EngineConfig, identities: readonly string[]): boolean {
-  const own = new Set([nameIdentity(config, config.bindDN)])
-  if (config.upnDomain && !config.bindDN.includes('='))
-    own.add(`name:${withDomain(config.bindDN, config.upnDomain).toLowerCase()}`)
-  const ownLocal = isDn(config.bindDN) ? undefined : localName(config.bindDN)
+  const { own, ownLocal } = bindIdentities(config)
   return identities.some(
     (identity) =>
       own.has(identity) || (identity.startsWith('name:') && localName(identity.slice('name:'.length)) === ownLocal),
   )
 }
+
+const bindIdentities = derived((config: EngineConfig) => {
+  const { bindDN, upnDomain } = config
+  const own = new Set([nameIdentity(config, bindDN)])
+  if (upnDomain && !bindDN.includes('=')) own.add(`name:${withDomain(bindDN, upnDomain).toLowerCase()}`)
+  return { own, ownLocal: isDn(bindDN) ? undefined : localName(bindDN) }
+})
 
 /** `svc` of `svc@corp.example` and of `CORP\svc`: Active Directory takes them all for one account. */
 function localName(name: string): string {
@@ -111,6 +119,18 @@ export async function claimIdentities(
     changes.push(put(accountKind, key, claimed, { expected: entry?.version ?? 0 }))
   }
   return changes
+}
+
+/** The changes that give back all that a role holds, once a password that may still be on its way must have arrived. */
+export function releaseAccount(
+  mountId: string,
+  roleKey: string,
+  { id, accounts, account }: StaticRoleRecord,
+  now: Date,
+): Change[] {
+  const freeAt = isTurning(account) ? account.pending?.heldUntil : undefined
+  const holder = { role: roleKey.slice(mountId.length + 1), id }
+  return releaseIdentities(mountId, accounts, freeAt && freeAt > now ? { holder, freeAt } : undefined)
 }
 
 /** The changes that give identities back: at once, or at an instant until which `holder` keeps them beyond its end. */

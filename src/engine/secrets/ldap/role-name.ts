@@ -8,7 +8,7 @@ export function foldRoleName(given: string): string {
   return given.toLowerCase()
 }
 
-/** The name of a role or set as it is kept: lower-case (CONTRACT 2.3). Throws `invalid` for a name that cannot be. */
+/** The name of a role or set as it is kept: lower-case. Throws `invalid` for a name that cannot be. */
 export function requireRoleName(given: string): string {
   const name = foldRoleName(given)
   if (name.length > NAME_LIMIT) throw invalid(`name: it is longer than ${NAME_LIMIT} characters`)

@@ -7,7 +7,7 @@ import { foldRoleName } from './role-name.ts'
 import { readRole } from './static-role.ts'
 import { type StaticRoleHostDeps, staticRoleHost } from './static-role-host.ts'
 
-/** `rotate-role/:name`: turns the password of a static role now (CONTRACT 9.5). Whoever asks while it is being turned shares the result. */
+/** `rotate-role/:name`: turns the password of a static role now. Whoever asks while it is being turned shares the result. */
 export function rotateRoleRoute(
   deps: StaticRoleHostDeps & { store: Store; turner: AccountTurner; wake: () => void },
 ): Route {

@@ -10,7 +10,7 @@ import { foldRoleName } from './role-name.ts'
 import { readRole } from './static-role.ts'
 
 /**
- * `static-cred/:name`: the password that is known to be right (CONTRACT 9.4). Reading changes nothing, costs one read of the store and
+ * `static-cred/:name`: the password that is known to be right. Reading changes nothing, costs one read of the store and
  * works while the directory is down. Only while a password is in the air, whose outcome may be known in a moment, does it wait a
  * little; and only after a restore from a backup is a password proven by a bind before it is served.
  */

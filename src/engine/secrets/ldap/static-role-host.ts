@@ -95,7 +95,8 @@ export function staticRoleHost(
     async save(loaded, { account, dueAt, promoted, events }) {
       const { record, config } = loadedOf(loaded)
       const isCreated = record.creating && promoted !== undefined
-      const accounts = heldIdentities(record, config, account, claimed)
+      const isWhereItWas = claimed.size === 0 && account.dn === record.account.dn
+      const accounts = isWhereItWas ? record.accounts : heldIdentities(record, config, account, claimed)
       const next: StaticRoleRecord = {
         ...record,
         account,
@@ -118,7 +119,8 @@ export function staticRoleHost(
     async discard(loaded) {
       const { record } = loadedOf(loaded)
       await withTenantRetry(async () => {
-        await store.commit(await removal(store, mount.id, name, { record, version: loaded.version }))
+        const released = releaseIdentities(mount.id, record.accounts)
+        await store.commit(await removal(store, mount.id, name, { record, version: loaded.version, released }))
       })
     },
   }
@@ -170,18 +172,17 @@ export function announce(mountId: string, name: string, subject: LoadedAccount['
   ]
 }
 
-/** All that goes with a role; its account is nobody else's until `freeAt`. The caller adds the event. */
+/** All that goes with a role, and what gives its account back. The caller adds the event. */
 export async function removal(
   store: Store,
   mountId: string,
   name: string,
-  { record, version, freeAt }: { record: StaticRoleRecord; version: number; freeAt?: Date | undefined },
+  { record, version, released }: { record: StaticRoleRecord; version: number; released: readonly Change[] },
 ): Promise<Change[]> {
-  const { id } = record
   return [
     remove(staticRoleKind, `${mountId}/${name}`, { expected: version }),
     remove(staticRoleNameKind, `${mountId}/${name}`, { expected: 'any' }),
-    ...releaseIdentities(mountId, record.accounts, freeAt && { holder: { role: name, id }, freeAt }),
+    ...released,
     ...(await countTenantRole(store, mountId, record.principal, -1)),
   ]
 }

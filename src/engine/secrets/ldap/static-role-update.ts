@@ -14,7 +14,7 @@ import { nextRotation } from './static-role-host.ts'
 import { countTenantRole } from './tenant-count.ts'
 
 /**
- * Changes what may change of a static role, without rotating: its period, and who owns it (CONTRACT 9.3). Throws `VersionConflict` when
+ * Changes what may change of a static role, without rotating: its period, and who owns it. Throws `VersionConflict` when
  * somebody else changed the role meanwhile: look again then.
  */
 export async function updateStaticRole(

@@ -5,6 +5,7 @@ import { type Call, type Reply, type Route, route } from '../../backend.ts'
 import type { Values } from '../../request.ts'
 import { VersionConflict } from '../../storage/driver.ts'
 import { publish, type Store, type Stored } from '../../storage/store.ts'
+import { releaseAccount } from './managed-account.ts'
 import { decideOwner } from './ownership.ts'
 import { type StaticRoleRecord, staticRoleKind, staticRoleNameKind } from './records.ts'
 import { foldRoleName, listedFolder, requireRoleName } from './role-name.ts'
@@ -13,7 +14,7 @@ import { removal, staticRoleHost } from './static-role-host.ts'
 import { updateStaticRole } from './static-role-update.ts'
 
 /**
- * `static-role/:name`: a directory account whose password turns by itself (CONTRACT 9.3). Creation is acknowledged only after the first
+ * `static-role/:name`: a directory account whose password turns by itself. Creation is acknowledged only after the first
  * password is confirmed; until then the role is invisible.
  */
 export function staticRoleRoute(deps: StaticRoleDeps): Route {
@@ -24,7 +25,7 @@ export function staticRoleRoute(deps: StaticRoleDeps): Route {
     body: StaticRoleBody,
     exists: async (call) => (await readRole(store, call.mount.id, nameOf(call))) !== undefined,
     async read(call) {
-      // Without a name it lists (CONTRACT D6).
+      // Without a name it lists.
       if (nameOf(call) === '') return list(store, call)
       const stored = await readRole(store, call.mount.id, requireRoleName(nameOf(call)))
       return stored && { shape: 'flat', data: roleValues(stored.value) }
@@ -117,11 +118,11 @@ async function deleteRole(deps: StaticRoleDeps, { mount, caller, signal }: Call<
       continue
     }
     // A password that may still be on its way goes with the role: the directory keeps whichever it has once it must have arrived.
-    const freeAt = isTurning(account) ? account.pending?.heldUntil : undefined
+    const released = releaseAccount(mount.id, key, stored.value, deps.clock.now())
     const subject = { mount: mount.path, path: `static-role/${name}`, ...(owner !== undefined && { owner }) }
     try {
       await store.commit([
-        ...(await removal(store, mount.id, name, { record: stored.value, version: stored.version, freeAt })),
+        ...(await removal(store, mount.id, name, { record: stored.value, version: stored.version, released })),
         ...(creating ? [] : [publish({ ...subject, type: 'static-role-delete' })]),
       ])
       return
