@@ -12,7 +12,7 @@ export default defineConfig({
           testTimeout: 60_000,
           hookTimeout: 60_000,
           // They wait for servers more than they compute.
-          maxWorkers: 2,
+          maxWorkers: 3,
         },
       },
       {

@@ -16,7 +16,7 @@ export interface HttpRequest {
   readonly remote: Remote
 }
 
-/** What an HTTP request asks of the engine (CONTRACT 1.1, D1, D5). Throws `AppError` or `HttpRefusal` for what asks for nothing. */
+/** What an HTTP request asks of the engine. Throws `AppError` or `HttpRefusal` for what asks for nothing. */
 export function decode(http: HttpRequest, id: string): EngineRequest {
   const { headers, remote } = http
   const { path: spelled, query } = target(http.url)
@@ -125,7 +125,7 @@ function requireRootNamespace(namespace: string): void {
   if (name !== '' && name !== 'root') throw new HttpRefusal(404, 'no such namespace: there is only the root namespace')
 }
 
-/** Who asks for a wrapped answer must not get it bare (CONTRACT 1.5). */
+/** Who asks for a wrapped answer must not get it bare. */
 function refuseWrapping(headers: IncomingHttpHeaders): void {
   for (const name of ['x-vault-wrap-ttl', 'x-service-wrap-ttl']) {
     const ttl = header(headers, name)

@@ -37,7 +37,7 @@ const HEALTH = {
   sealed: { status: 503, override: 'sealedcode' },
 } as const
 
-/** Load balancers choose by the query which status means what (CONTRACT 5.4). */
+/** Load balancers choose by the query which status means what. */
 function healthStatus(health: NonNullable<ContentAnswer['health']>, query: Readonly<Record<string, unknown>>): number {
   const { status, override } = HEALTH[health]
   const given = query[override]

@@ -25,7 +25,7 @@ export class HttpRefusal extends Error {
 export interface ErrorReply {
   readonly status: number
   readonly errors: readonly string[]
-  /** Small, for clients wait that long with the user looking on (CONTRACT 1.4). */
+  /** Small, for clients wait that long with the user looking on. */
   readonly retryAfterS?: number
   /** For programs that must tell failures of one status apart, in the header `X-Keyturn-Reason`. */
   readonly reason?: string

@@ -1,6 +1,6 @@
 /** What one client may cost. Times in milliseconds. */
 export interface Limits {
-  /** Longest body of a request (CONTRACT 13). */
+  /** Longest body of a request. */
   readonly bodyBytes: number
   /** All bodies under way together. */
   readonly allBodiesBytes: number

@@ -5,7 +5,7 @@ import { Secret } from '../lib/secret.ts'
 import { no, type Statement } from './conditions.ts'
 import { KubeError } from './runtime/kube-error.ts'
 
-/** For whom and for which object the controller asks (DESIGN, additions to `/v1`). */
+/** For whom and for which object the controller asks. */
 export interface As {
   /** `kubernetes:<namespace>`. */
   readonly principal?: string

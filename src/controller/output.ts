@@ -8,7 +8,7 @@ import type { Mac } from './mac.ts'
 import type { OutputSecretMeta, Resource, SecretWriteRequest } from './source/source.ts'
 
 /*
- * From a credential to the Secret that shows it (OPERATOR b.5). Pure but for the MAC; `secret-output.ts` writes.
+ * From a credential to the Secret that shows it. Pure but for the MAC; `secret-output.ts` writes.
  */
 
 export const OWNER_LABEL = 'keyturn.dev/owner-uid'

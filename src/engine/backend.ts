@@ -13,11 +13,11 @@ export interface Backend {
   readonly routes: readonly Route[]
   /** Runs while the engine runs, over all mounts of this type. */
   readonly workers?: readonly Worker[]
-  /** Asks again for a token made by a login of this backend that is being renewed; throws when the login would be refused now (CONTRACT 7.8). */
+  /** Asks again for a token made by a login of this backend that is being renewed; throws when the login would be refused now. */
   renewLogin?(mount: Mount, renewal: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Login>
   /** Whether somebody has configured a mount of this type. */
   isConfigured?(mount: Mount): Promise<boolean>
-  /** Names under which nobody may log in at the moment, for failures (CONTRACT 3.6); and forgets the failures of one. */
+  /** Names under which nobody may log in at the moment, for failures; and forgets the failures of one. */
   lockedLogins?(mount: Mount): Promise<readonly string[]>
   unlockLogin?(mount: Mount, name: string): Promise<void>
   /** Called when a mount of this type is removed and nobody finds it any more, more than once: forget all it owns. */
@@ -36,7 +36,7 @@ export interface Mount {
   /** 0: the system's. */
   readonly defaultLeaseTtlMs: number
   readonly maxLeaseTtlMs: number
-  /** Lock-out of an auth mount's password logins (CONTRACT 3.6). */
+  /** Lock-out of an auth mount's password logins. */
   readonly lockout: {
     readonly threshold: number
     readonly durationMs: number
@@ -97,7 +97,7 @@ export type Reply =
   | { readonly login: Login }
   | { readonly auth: AuthAnswer }
 
-/** A successful login: the pipeline makes the token from it (CONTRACT 3.2 to 3.4). */
+/** A successful login: the pipeline makes the token from it. */
 export interface Login {
   readonly aliasName: string
   readonly groupAliases: readonly string[]
@@ -109,7 +109,7 @@ export interface Login {
   readonly renewal: Readonly<Record<string, string>>
 }
 
-/** The `token_*` settings of a mount or role (CONTRACT 3.2). Durations in milliseconds, 0 for unset. */
+/** The `token_*` settings of a mount or role. Durations in milliseconds, 0 for unset. */
 export interface TokenSettings {
   readonly ttlMs: number
   readonly maxTtlMs: number

@@ -217,7 +217,7 @@ async function serve(
   return content(deps, request, place, reply, [...warnings, ...unknownFields(request, place)])
 }
 
-/** A warning about fields that nobody knows; an answer without a body goes without it (CONTRACT 1.1). */
+/** A warning about fields that nobody knows; an answer without a body goes without it. */
 function unknownFields({ operation, fields }: EngineRequest, { match }: Place): string[] {
   if (operation !== 'write' || !match) return []
   const known = new Set([...(match.route.body?.names ?? []), ...Object.keys(match.params)])

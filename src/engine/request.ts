@@ -11,7 +11,7 @@ export interface EngineRequest {
   /** Without `/v1/`, percent-decoded once: `ldap/static-role/team/app`. */
   readonly path: string
   readonly token?: Secret
-  /** How lists are answered where the two dialects differ (CONTRACT D5). */
+  /** How lists are answered where the two dialects differ. */
   readonly dialect: 'envelope' | 'bare'
   /** Body of a write; query of everything else. */
   readonly fields: Readonly<Record<string, unknown>>
@@ -43,7 +43,7 @@ export type Values = Readonly<Record<string, Value>>
 
 /**
  * What the engine answers. `empty`: done, nothing to say. `absent`: nothing there (also: nothing to list).
- * `content`: `shape` says how it is laid out: `envelope` in `data`; `flat` in `data` and at the top level too (CONTRACT D4);
+ * `content`: `shape` says how it is laid out: `envelope` in `data`; `flat` in `data` and at the top level too;
  * `raw` the bare object (health and the like); `keys` a list that follows the dialect (D5); `listing` a list that is always an envelope.
  */
 export type EngineAnswer =
@@ -65,7 +65,7 @@ export interface ContentAnswer {
   readonly health?: 'active' | 'sealed' | 'standby'
 }
 
-/** The `auth` member of an answer (CONTRACT 1.3). Durations in milliseconds. */
+/** The `auth` member of an answer. Durations in milliseconds. */
 export interface AuthAnswer {
   readonly clientToken: Secret
   readonly accessor: string

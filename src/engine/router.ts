@@ -1,6 +1,6 @@
 import type { Backend, Mount, Route } from './backend.ts'
 
-/** Where a request goes: the mount, and the first of its backend's routes that matches; matching does not continue past it (CONTRACT 2.5). */
+/** Where a request goes: the mount, and the first of its backend's routes that matches; matching does not continue past it. */
 export interface Place {
   readonly mount: Mount
   readonly backend: Backend

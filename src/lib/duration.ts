@@ -18,7 +18,7 @@ const LONGEST_TEXT = 64
 const PART = /^(\d+)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h|d)|^\.(\d+)(ns|us|µs|μs|ms|s|m|h|d)/
 
 /**
- * Milliseconds (whole seconds, CONTRACT 2.2) of a duration as the API accepts it: a number or digits are seconds; else a Go
+ * Milliseconds (whole seconds) of a duration as the API accepts it: a number or digits are seconds; else a Go
  * duration such as `300ms`, `1.5h`, `2h45m`, with days (`7d`, `1d12h`) allowed; empty is 0. Sub-second parts are cut off.
  * Throws `invalid` naming `field` for anything else, for negative values and beyond about 292 years.
  */

@@ -2,7 +2,7 @@ import type { ContentAnswer, EngineAnswer, Value } from '../engine/request.ts'
 import { Secret } from '../lib/secret.ts'
 
 /**
- * How an answer of the engine is laid out as JSON (CONTRACT 1.3, D4, D5, appendix A). Both the HTTP API and the in-process client lay answers
+ * How an answer of the engine is laid out as JSON. Both the HTTP API and the in-process client lay answers
  * out here, so that a caller sees the same whichever way it came. Nothing is revealed here: the caller hands in how a `Secret` is.
  */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json }

@@ -5,7 +5,7 @@ import { Secret } from '../lib/secret.ts'
 
 /**
  * The kinds of field that every schema is made of. Each knows two spellings of its values: the strict one of custom resources (what
- * the CRD can say), and the forgiving one of the HTTP API (CONTRACT 2.1). `wire.ts` finds the second by the first.
+ * the CRD can say), and the forgiving one of the HTTP API. `wire.ts` finds the second by the first.
  */
 
 // Keyed by the definition, which survives `.describe()` and `.meta()` (they copy the schema around it).

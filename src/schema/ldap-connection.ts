@@ -5,7 +5,7 @@ import type { Secret } from '../lib/secret.ts'
 import { choice, duration, flag, integer, names, secretText, text } from './fields.ts'
 
 /**
- * What every configuration of a directory has in common: the LDAP login method (CONTRACT 7.2) and the LDAP secrets engine (8.1) share
+ * What every configuration of a directory has in common: the LDAP login method and the LDAP secrets engine (8.1) share
  * these fields, their spelling over HTTP and the rules over them. Absent fields have the defaults of `CONNECTION_DEFAULTS`.
  */
 export const TLS_VERSIONS = ['tls10', 'tls11', 'tls12', 'tls13'] as const
@@ -167,7 +167,7 @@ export interface RotationFields {
 const LEAST_PERIOD_MS = 5_000
 const LEAST_WINDOW_MS = 3_600_000
 
-/** The rules of CONTRACT 6.2 over the rotation settings; throws `invalid` naming the field. */
+/** The rules over the rotation settings (SPECIFICATION 7 and 8); throws `invalid` naming the field. */
 export function requireRotation({
   rotationPeriod = 0,
   rotationSchedule = '',

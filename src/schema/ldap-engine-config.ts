@@ -5,7 +5,7 @@ import { wire } from './wire.ts'
 
 export const DIRECTORY_SCHEMAS = ['openldap', 'ad', 'racf'] as const
 
-/** Fields of `ldap/config` (CONTRACT 8.1). Many are only kept and returned, because the shape is shared with the LDAP login method. */
+/** Fields of `ldap/config`. Many are only kept and returned, because the shape is shared with the LDAP login method. */
 export const LdapEngineConfig = z.object({
   ...connectionFields,
   schema: choice(DIRECTORY_SCHEMAS),

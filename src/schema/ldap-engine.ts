@@ -5,7 +5,7 @@ import { dn, keyRef, namespaces } from './references.ts'
 import { type Kind, list, pinned, ruled, set } from './resource.ts'
 import { mountPath, startTlsNeedsPlainUrls, tls, urls } from './tls.ts'
 
-/** Who may manage which part of the directory through this mount (OPERATOR b.7). Nobody may without an entry. */
+/** Who may manage which part of the directory through this mount. Nobody may without an entry. */
 export const TenancyEntry = z.object({
   namespaces: namespaces(),
   kinds: set(choice(['StaticRole', 'DynamicRole', 'LibrarySet']), { min: 1, max: 3 }),

@@ -78,6 +78,6 @@ export const outputRules: Rule<Input>[] = [
   },
 ]
 
-/** The Secret that a credential is written to (OPERATOR b.5), in the namespace of its object. */
+/** The Secret that a credential is written to, in the namespace of its object. */
 export const outputSecret = () => ruled(OutputSecret, [...pinned(OutputSecret, ['name', 'type']), ...outputRules])
 export type OutputSecret = z.output<typeof OutputSecret>

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { duration, flag, text } from './fields.ts'
 import { wire } from './wire.ts'
 
-/** Fields of `ldap/static-role/:name` (CONTRACT 9.3). */
+/** Fields of `ldap/static-role/:name`. */
 export const StaticRole = z.object({
   username: text(256).describe('Account name, searched below the userdn of the mount. Cannot change.'),
   dn: text(1024).describe('DN of the account; wins over username in searches. Cannot change.'),

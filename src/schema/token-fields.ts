@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { invalid } from '../lib/errors.ts'
 import { choice, duration, flag, integer, names } from './fields.ts'
 
-/** The `token_*` settings that every login method shares, over HTTP (SPECIFICATION 2.2, CONTRACT 3.2). */
+/** The `token_*` settings that every login method shares, over HTTP (SPECIFICATION 2.2). */
 export const tokenFields = {
   tokenTtl: duration(),
   tokenMaxTtl: duration(),

@@ -7,7 +7,7 @@ import { type CallOptions, type Keyturn, startKeyturn } from '../support/keyturn
 import { binds, type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
 import { type Hook, type HookAnswer, startHook } from '../support/slapd-hook.ts'
 
-// The conformance list (CONTRACT 15) as far as this version goes and other tests do not show it: both dialects, shapes, inputs, names, tokens.
+// The conformance list as far as this version goes and other tests do not show it: both dialects, shapes, inputs, names, tokens.
 
 let slapd: Slapd
 let hook: Hook

@@ -23,7 +23,7 @@ import { type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
 import { type Hook, type HookAnswer, startHook } from '../support/slapd-hook.ts'
 import { TestClock } from '../support/test-clock.ts'
 
-// The behaviour of CONTRACT 11.1 with everything in place: worker, back-off, guard and door; nobody helps from outside.
+// What becomes of rotations in trouble, with everything in place: worker, back-off, guard and door; nobody helps from outside.
 
 const log = createLogger({ level: 'silent' })
 const never = new AbortController().signal

@@ -7,7 +7,7 @@ import { GROUPS, loginLab } from '../support/ldap-login.ts'
 import { type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
 import { startHook } from '../support/slapd-hook.ts'
 
-// Logging in with a directory password, through the API, against a real directory (CONTRACT 7).
+// Logging in with a directory password, through the API, against a real directory.
 
 let slapd: Slapd
 let keyturn: Keyturn

@@ -3,7 +3,7 @@ import { type Keyturn, startKeyturn } from '../support/keyturn.ts'
 import { GROUPS, loginLab, PEOPLE, READER } from '../support/ldap-login.ts'
 import { change, type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
 
-// Renewing tokens of LDAP logins: the user is asked for again (CONTRACT 7.8).
+// Renewing tokens of LDAP logins: the user is asked for again.
 
 let slapd: Slapd
 let keyturn: Keyturn

@@ -7,7 +7,7 @@ import { put, recordKind, type Store } from '../storage/store.ts'
 import type { Audit } from './audit.ts'
 
 /**
- * Brings rotations into the audit log: nobody asks for most of them, so no request's record tells of them (CONTRACT, appendix C).
+ * Brings rotations into the audit log: nobody asks for most of them, so no request's record tells of them.
  *
  * Follows the event feed, whose events are written in the commit that made them true, and keeps its place in the store: a record is written at
  * least once, also when the log could not be written for a while or the server was killed in between. `number` tells a repeated one.

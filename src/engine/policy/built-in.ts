@@ -1,4 +1,4 @@
-/** What everybody with a token may (CONTRACT 3.7), until the operator writes another policy named `default`. */
+/** What everybody with a token may, until the operator writes another policy named `default`. */
 export const DEFAULT_POLICY = `# What a token may do about itself.
 path "auth/token/lookup-self" { capabilities = ["read"] }
 path "auth/token/renew-self" { capabilities = ["update"] }

@@ -1,7 +1,7 @@
 import { invalid } from '../../lib/errors.ts'
 import { type HclMember, type HclValue, isHclObject, parseHcl } from './hcl.ts'
 
-/** One rule of a policy: a pattern of paths and what is allowed there (CONTRACT 3.7). */
+/** One rule of a policy: a pattern of paths and what is allowed there. */
 export interface PolicyRule {
   /** Without leading slash: exact, or with `+` for one segment and `*` at the end for any rest. */
   readonly pattern: string

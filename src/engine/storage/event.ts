@@ -5,7 +5,7 @@ import * as z from 'zod'
  * It names objects and never holds a secret.
  */
 export const eventCodec = z.object({
-  /** For example `static-role-create`, `rotate`, `rotate-fail`, `config-write` (CONTRACT, appendix C). */
+  /** For example `static-role-create`, `rotate`, `rotate-fail`, `config-write`. */
   type: z.string(),
   /** Path of the mount, with trailing slash: `ldap/`, `auth/ldap/`; `sys/` for the engine itself. */
   mount: z.string(),

@@ -9,7 +9,7 @@ import type { TokenService } from '../token/token-service.ts'
 const fields = z.object({ paths: names(4096), path: names(4096), token: secretText(512), accessor: text(64) })
 const body = wire(fields)
 
-/** `sys/capabilities-self`, `-accessor` and `sys/capabilities`: what a token may do at some paths (CONTRACT 5.2). */
+/** `sys/capabilities-self`, `-accessor` and `sys/capabilities`: what a token may do at some paths. */
 export function capabilityRoutes({
   policies,
   tokens,

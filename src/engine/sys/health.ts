@@ -4,7 +4,7 @@ import { type Route, route } from '../backend.ts'
 import type { Values } from '../request.ts'
 
 /**
- * The level of the API that clients may count on (CONTRACT 5.4): Terraform and others decide by this number which fields to send. Our own
+ * The level of the API that clients may count on: Terraform and others decide by this number which fields to send. Our own
  * version stands beside it.
  */
 export const API_VERSION = '1.21.0+ent'

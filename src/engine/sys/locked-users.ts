@@ -2,7 +2,7 @@ import { invalid } from '../../lib/errors.ts'
 import { type Route, route } from '../backend.ts'
 import type { MountTable } from '../mount/mount-table.ts'
 
-/** `sys/locked-users`: names under which nobody may log in for a while, by mount, and how to let them in again (CONTRACT 3.6). */
+/** `sys/locked-users`: names under which nobody may log in for a while, by mount, and how to let them in again. */
 export function lockedUserRoutes(mounts: () => MountTable): Route[] {
   const authMounts = async () => (await mounts().all()).filter((mount) => mount.class === 'auth')
   return [

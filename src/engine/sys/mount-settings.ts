@@ -8,9 +8,9 @@ import type { Mount } from '../backend.ts'
 import { DEFAULT_LOCKOUT, type MountSettings } from '../mount/mount-table.ts'
 import type { Values } from '../request.ts'
 
-/** The settings of a mount: as they are written when it is made and when it is tuned, and as they are read (CONTRACT 5.3). */
+/** The settings of a mount: as they are written when it is made and when it is tuned, and as they are read. */
 
-/** System limits of leases and tokens (CONTRACT 3.3). */
+/** System limits of leases and tokens. */
 export const SYSTEM_TTL_MS = 768 * 3_600_000
 
 const settings = z.object({

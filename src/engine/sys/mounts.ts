@@ -6,7 +6,7 @@ import type { Values } from '../request.ts'
 import { requireWritable } from '../tenancy/owner.ts'
 import { describe, isUntouched, mountBody, tuneBody, tuned, tuning } from './mount-settings.ts'
 
-/** `sys/mounts` and `sys/auth`: what stands where (CONTRACT 5.3). The same code serves both; auth mounts live below `auth/`. */
+/** `sys/mounts` and `sys/auth`: what stands where. The same code serves both; auth mounts live below `auth/`. */
 
 export function mountRoutes(mounts: () => MountTable, removal: Pick<MountRemoval, 'remove'>): Route[] {
   return [...routesOf('secret', mounts, removal), ...routesOf('auth', mounts, removal)]

@@ -10,7 +10,7 @@ const fields = z.object({ policy: text(1_000_000), rules: text(1_000_000) })
 type Fields = z.output<typeof fields>
 const body = wire(fields)
 
-/** `sys/policies/acl` and its older spelling `sys/policy` (CONTRACT 5.2). */
+/** `sys/policies/acl` and its older spelling `sys/policy`. */
 export function policyRoutes({ policies }: { readonly policies: PolicyService }): Route[] {
   const nameOf = (call: { readonly params: Readonly<Record<string, string>> }) => call.params['name'] ?? ''
 

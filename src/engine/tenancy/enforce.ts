@@ -2,7 +2,7 @@ import { invalid } from '../../lib/errors.ts'
 import { isBelow } from '../directory/dn.ts'
 import type { TenancyEntry, TenancyTable, TenantKind } from './table.ts'
 
-/** What a tenant asks for; pure decisions over the table (OPERATOR b.7). All of them throw `invalid` with reason `not-permitted`. */
+/** What a tenant asks for; pure decisions over the table. All of them throw `invalid` with reason `not-permitted`. */
 export interface TenantClaim {
   /** `kubernetes:<namespace>`. */
   readonly principal: string

@@ -5,7 +5,7 @@ import { tokenPolicies } from './token-policies.ts'
 import { hasLimitedUses, type LiveToken } from './token-record.ts'
 import { decideTtl } from './ttl.ts'
 
-/** What a caller asks of a token made from its own (CONTRACT 5.1); the routes have checked what needs `sudo`. */
+/** What a caller asks of a token made from its own; the routes have checked what needs `sudo`. */
 export interface TokenWish {
   /** Empty: those of the parent. */
   readonly policies: readonly string[]

@@ -1,6 +1,6 @@
 import { invalid } from '../../lib/errors.ts'
 
-/** What bears on how long a token or lease lives (CONTRACT 3.3). Milliseconds; 0 is unset. */
+/** What bears on how long a token or lease lives. Milliseconds; 0 is unset. */
 export interface TtlInputs {
   readonly requestedMs?: number
   readonly roleTtlMs?: number
