@@ -1,5 +1,3 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { AccountState } from '../../src/engine/account/account.ts'
 import { createDirectoryGuard } from '../../src/engine/account/guard.ts'
@@ -19,8 +17,8 @@ import { Secret } from '../../src/lib/secret.ts'
 import { runWorker } from '../../src/lib/worker.ts'
 import { dnOf, MANAGER, MOUNT, putAccount, settingsFor, testAccountKind, testHost } from '../support/account-host.ts'
 import { memoryStore } from '../support/memory-store.ts'
-import { type Slapd, startSlapd } from '../support/slapd.ts'
-import { type Hook, type HookOperation, startHook } from '../support/slapd-hook.ts'
+import type { Slapd } from '../support/slapd.ts'
+import { type Hook, type HookedSlapd, type HookOperation, startHookedSlapd } from '../support/slapd-hook.ts'
 
 const log = createLogger({ level: 'silent' })
 const never = new AbortController().signal
@@ -28,22 +26,16 @@ const UID = 'static-1'
 
 let slapd: Slapd
 let hook: Hook
-let socketDir: string
+let directory: HookedSlapd
 let settings: DirectorySettings
 let store: Store
 
 beforeAll(async () => {
-  socketDir = await mkdtemp('/tmp/kt-acc-')
-  const socket = join(socketDir, 'hook')
-  hook = await startHook(socket, () => 'CONTINUE')
-  slapd = await startSlapd({ HOOK: socket })
+  directory = await startHookedSlapd()
+  ;({ slapd, hook } = directory)
   settings = settingsFor([slapd.url], { requestTimeoutMs: 700 })
 })
-afterAll(async () => {
-  await slapd?.stop()
-  await hook?.[Symbol.asyncDispose]()
-  await rm(socketDir, { recursive: true, force: true })
-})
+afterAll(() => directory?.[Symbol.asyncDispose]())
 
 beforeEach(async () => {
   hook.handler = () => 'CONTINUE'

@@ -1,5 +1,3 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { type AccountState, rotationQueue, turningQueue } from '../../src/engine/account/account.ts'
 import { createDirectoryGuard } from '../../src/engine/account/guard.ts'
@@ -20,7 +18,7 @@ import { MODIFY_RESPONSE, startLdapProxy } from '../support/ldap-proxy.ts'
 import { memoryStore } from '../support/memory-store.ts'
 import { agreeable, answerTo, OP, type ScriptedHandler, serveScripted } from '../support/scripted-ldap.ts'
 import { type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
-import { type Hook, type HookAnswer, startHook } from '../support/slapd-hook.ts'
+import { type Hook, type HookAnswer, type HookedSlapd, startHookedSlapd } from '../support/slapd-hook.ts'
 import { TestClock } from '../support/test-clock.ts'
 
 // What becomes of rotations in trouble, with everything in place: worker, back-off, guard and door; nobody helps from outside.
@@ -198,21 +196,15 @@ test('with 500 roles due and the directory down: less than one connection a seco
 })
 
 describe('over a real directory', () => {
-  let socketDir: string
+  let directory: HookedSlapd
   let hook: Hook
   let slapd: Slapd
 
   beforeAll(async () => {
-    socketDir = await mkdtemp('/tmp/kt-outage-')
-    const socket = join(socketDir, 'hook')
-    hook = await startHook(socket, () => 'CONTINUE')
-    slapd = await startSlapd({ HOOK: socket })
+    directory = await startHookedSlapd()
+    ;({ slapd, hook } = directory)
   })
-  afterAll(async () => {
-    await slapd?.stop()
-    await hook?.[Symbol.asyncDispose]()
-    await rm(socketDir, { recursive: true, force: true })
-  })
+  afterAll(() => directory?.[Symbol.asyncDispose]())
   beforeEach(async () => {
     store = await memoryStore()
   })

@@ -1,10 +1,14 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { createMemoryDriver } from '../../src/engine/storage/memory.ts'
 import { type LdapEngine, MOUNT, startLdapEngine, text } from '../support/ldap-engine.ts'
-import { binds, type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
-import { type Hook, type HookAnswer, type HookOperation, startHook } from '../support/slapd-hook.ts'
+import { binds, type Slapd, SUFFIX } from '../support/slapd.ts'
+import {
+  type Hook,
+  type HookAnswer,
+  type HookedSlapd,
+  type HookOperation,
+  startHookedSlapd,
+} from '../support/slapd-hook.ts'
 import { TestClock } from '../support/test-clock.ts'
 
 // What is written to roles and configurations while something is on its way to the directory.
@@ -14,23 +18,17 @@ const dnOf = (uid: string) => `uid=${uid},ou=services,${SUFFIX}`
 /** Longer than any of the deadlines below let a modify be on its way. */
 const HELD_MS = 20_000
 
-let socketDir: string
+let directory: HookedSlapd
 let hook: Hook
 let slapd: Slapd
 let engine: LdapEngine
 let clock: TestClock
 
 beforeAll(async () => {
-  socketDir = await mkdtemp('/tmp/kt-races-')
-  const socket = join(socketDir, 'hook')
-  hook = await startHook(socket, () => 'CONTINUE')
-  slapd = await startSlapd({ HOOK: socket })
+  directory = await startHookedSlapd()
+  ;({ slapd, hook } = directory)
 })
-afterAll(async () => {
-  await slapd?.stop()
-  await hook?.[Symbol.asyncDispose]()
-  await rm(socketDir, { recursive: true, force: true })
-})
+afterAll(() => directory?.[Symbol.asyncDispose]())
 beforeEach(async () => {
   hook.handler = () => 'CONTINUE'
   clock = new TestClock()

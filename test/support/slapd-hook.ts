@@ -1,5 +1,8 @@
 import { rmSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
 import net from 'node:net'
+import { join } from 'node:path'
+import { type Slapd, startSlapd } from './slapd.ts'
 
 /**
  * Lets a test look at, hold, refuse or fake single operations inside a real slapd: its overlay "sock" (slapd-sock(5)) sends every operation to a
@@ -47,6 +50,28 @@ export async function startHook(socketPath: string, handler: HookHandler): Promi
   })
   await new Promise<void>((resolve, reject) => server.once('error', reject).listen(socketPath, resolve))
   return hook
+}
+
+/** A slapd with a hook that lets everything go on until a test says otherwise. */
+export interface HookedSlapd extends AsyncDisposable {
+  readonly slapd: Slapd
+  readonly hook: Hook
+}
+
+export async function startHookedSlapd(): Promise<HookedSlapd> {
+  const directory = await mkdtemp('/tmp/kt-hook-')
+  const socket = join(directory, 'hook')
+  const hook = await startHook(socket, () => 'CONTINUE')
+  const slapd = await startSlapd({ HOOK: socket })
+  return {
+    slapd,
+    hook,
+    async [Symbol.asyncDispose]() {
+      await slapd.stop()
+      await hook[Symbol.asyncDispose]()
+      await rm(directory, { recursive: true, force: true })
+    },
+  }
 }
 
 async function answer(hook: Hook, socket: net.Socket, text: string): Promise<void> {

@@ -5,7 +5,7 @@ import { type AccountState, accountDue } from '../../account/account.ts'
 import type { AccountHost, LoadedAccount } from '../../account/host.ts'
 import type { Mount } from '../../backend.ts'
 import { generatePassword } from '../../password/generate.ts'
-import { VersionConflict } from '../../storage/driver.ts'
+import { retryConflicts } from '../../storage/retry.ts'
 import { type Change, publish, put, remove, type Store } from '../../storage/store.ts'
 import { NO_SUCH_ACCOUNT, requireEntry } from '../../tenancy/enforce.ts'
 import { readTenancy } from '../../tenancy/table.ts'
@@ -138,16 +138,10 @@ export function ownAccount() {
 
 /** Writes down that the entry is this role's. Throws `invalid` when it is another's. */
 async function claim(store: Store, mountId: string, identities: string[], holder: Holder, now: Date) {
-  for (;;) {
+  await retryConflicts(async () => {
     const changes = await claimIdentities(store, mountId, identities, holder, now)
-    if (changes.length === 0) return
-    try {
-      await store.commit(changes)
-      return
-    } catch (error) {
-      if (!(error instanceof VersionConflict)) throw error
-    }
-  }
+    if (changes.length > 0) await store.commit(changes)
+  })
 }
 
 /** As asked for, and where the entry is now; where it was before is free again. */
