@@ -16,11 +16,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { DatabaseSync } from 'node:sqlite'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import * as z from 'zod'
 import { restore } from '../../src/engine/commands/restore.ts'
 import { openFileSeal } from '../../src/engine/seal/file-seal.ts'
 import { openBarrier } from '../../src/engine/seal/keyring.ts'
+import type { DriverChange } from '../../src/engine/storage/driver.ts'
 import { openDriver, openStore, storeExists } from '../../src/engine/storage/open.ts'
 import { clearRestoreMark, readRestoreMark } from '../../src/engine/storage/restore-mark.ts'
 import { openSqliteDriver } from '../../src/engine/storage/sqlite.ts'
@@ -270,6 +272,89 @@ describe('store file', () => {
     expect(lines[0]).toMatch(/^refused: unavailable: .*keyturn\.db.*read-only/)
     expect(lines[1]).toMatch(/^refused: unavailable: .*deeper.*read-only/)
     expect(readFileSync(file).equals(before)).toBe(true)
+  })
+
+  it('tells nobody of a write before it is durable, and lets others read meanwhile', async () => {
+    const held: PromiseWithResolvers<void>[] = []
+    const sync = () => {
+      held.push(Promise.withResolvers())
+      return held.at(-1)?.promise ?? Promise.resolve()
+    }
+    await using driver = openSqliteDriver(file, { sync })
+    const put = (key: string, value: string) =>
+      driver.commit([
+        { type: 'put', key, value: Buffer.from(value), expected: 'any' },
+        { type: 'event', time: new Date(), value: Buffer.from(value) },
+      ])
+    const flushed = async (nth: number) => {
+      await expect.poll(() => held.length).toBe(nth)
+      held[nth - 1]?.resolve()
+    }
+    const before = [put('a', 'old'), put('b', 'old')]
+    await flushed(1)
+    await Promise.all(before)
+
+    const told: string[] = []
+    const note = (what: string) => () => told.push(what)
+    const waiting: Promise<unknown>[] = [put('a', 'new').then(note('written'))]
+    await expect.poll(() => held.length).toBe(2)
+    waiting.push(
+      driver.get('a').then((record) => told.push(`read ${Buffer.from(record?.value ?? '').toString()}`)),
+      driver.list('', { limit: 9 }).then(note('listed')),
+      driver.events(0, 9).then(note('events')),
+      put('b', 'newer').then(note('written after')),
+    )
+    expect(Buffer.from((await driver.get('b'))?.value ?? '').toString()).toBe('old')
+    await sleep(20)
+    expect(told).toEqual([])
+    await flushed(2)
+    await flushed(3)
+    await Promise.all(waiting)
+    expect(told.toSorted()).toEqual(['events', 'listed', 'read new', 'written', 'written after'])
+    expect(told.at(-1)).toBe('written after')
+  })
+
+  it('serves and takes nothing any more when the disk did not keep a write, until it is opened anew', async () => {
+    await makeStore(3)
+    {
+      let flushes = 0
+      const sync = () => (++flushes === 2 ? Promise.reject(new Error('EIO: i/o error, fdatasync')) : Promise.resolve())
+      await using driver = openSqliteDriver(file, { sync })
+      const put = () => driver.commit([{ type: 'put', key: 'note/x', value: Buffer.from('x'), expected: 'any' }])
+      await put()
+      const failure = {
+        kind: 'unavailable',
+        message: expect.stringMatching(/did not keep .*EIO.* must be started again/),
+      }
+      await expect(put()).rejects.toMatchObject(failure)
+      await expect(put()).rejects.toMatchObject(failure)
+      await expect(driver.get('note/0')).rejects.toMatchObject(failure)
+      expect(flushes).toBe(2)
+    }
+    await using it = await open()
+    expect((await it.store.read(Note, '2'))?.value.text).toBe(`${PLANTED} 2`)
+  })
+
+  it('is not changed by half of a write that SQLite refuses, nor are the writes beside it', async () => {
+    await using driver = openDriver(directory)
+    const put = (key: string, value: unknown = Buffer.from('x')): DriverChange => ({
+      type: 'put',
+      key,
+      value: value as Buffer,
+      expected: 0,
+    })
+    const outcomes = await Promise.allSettled([
+      driver.commit([put('a')]),
+      driver.commit([put('b'), put('c', 'no octets')]),
+      driver.commit([put('d'), put('e', {})]),
+      driver.commit([put('a')]),
+      driver.commit([put('f')]),
+    ])
+    expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'rejected', 'rejected', 'fulfilled'])
+    expect((await driver.list('', { limit: 9 })).map(({ key }) => key)).toEqual(['a', 'f'])
+    expect(await driver.version('b')).toBe(0)
+    await driver.commit([put('b')])
+    expect(await driver.version('b')).toBeGreaterThan(await driver.version('f'))
   })
 
   it('keeps every acknowledged write of a process that was killed', async () => {

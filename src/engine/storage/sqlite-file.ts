@@ -31,8 +31,9 @@ export function openDatabase(file: string): DatabaseSync {
     db = new DatabaseSync(file, { timeout: 0 })
     db.exec('PRAGMA locking_mode = EXCLUSIVE')
     requireOurs(db, file)
+    // NORMAL flushes what checkpoints need, and no commit: who commits does (`wal-flush.ts`).
     db.exec(
-      'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON',
+      'PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON',
     )
     // A checkpoint writes each page once, however often it was written since: fewer of them cost less.
     db.exec('PRAGMA cache_size = -8192; PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 8000')

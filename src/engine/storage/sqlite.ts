@@ -13,42 +13,68 @@ import {
 import { alreadyThere, createPrivateFile, fileFailure, publishFile } from './files.ts'
 import { compareKeys } from './keys.ts'
 import { openDatabase, openFrozenDatabase, storeFailure } from './sqlite-file.ts'
+import { type Sync, WalFlush } from './wal-flush.ts'
 import { WriteGroup } from './write-group.ts'
 
 const PRUNED_AT_ONCE = 1000
+const MOST_VERSIONS = 10_000
 // About a millisecond of copying, during which reads wait.
 const PAGES_COPIED_AT_ONCE = 256
 
 /**
  * Keeps records in a SQLite file that this process alone has open until the driver is disposed. `readOnly` opens a file that nobody
- * writes (a snapshot) without changing anything. Throws `invalid` for a damaged or newer file, `unavailable` for one in use.
+ * writes (a snapshot) without changing anything. `sync` makes a file durable. Throws `invalid` for a damaged or newer file,
+ * `unavailable` for one in use.
  */
-export function openSqliteDriver(file: string, { readOnly = false }: { readOnly?: boolean } = {}): StorageDriver {
-  return new SqliteDriver(readOnly ? openFrozenDatabase(file) : openDatabase(file), readOnly)
+export function openSqliteDriver(
+  file: string,
+  { readOnly = false, sync }: { readOnly?: boolean; sync?: Sync } = {},
+): StorageDriver {
+  return new SqliteDriver(readOnly ? openFrozenDatabase(file) : openDatabase(file), new WalFlush(file, sync), readOnly)
 }
 
 class SqliteDriver implements StorageDriver {
   readonly #db: DatabaseSync
+  readonly #wal: WalFlush
   readonly #readOnly: boolean
   readonly #group: WriteGroup
   readonly #sql: ReturnType<typeof prepare>
   /** The last version and event given out: as the file says, and in the open transaction. */
   #kept: Numbers = { version: 0, event: 0 }
   #given = this.#kept
+  /** The records written since the last flush began. */
+  #written = new Set<string>()
+  /** Versions that were asked for, so that who looks whether a record is still the same costs no read of the file. */
+  readonly #versions = new Map<string, number>()
   #snapshots: Promise<unknown> = Promise.resolve()
 
-  constructor(db: DatabaseSync, readOnly: boolean) {
+  constructor(db: DatabaseSync, wal: WalFlush, readOnly: boolean) {
     this.#db = db
+    this.#wal = wal
     this.#readOnly = readOnly
     this.#sql = prepare(db)
-    this.#group = new WriteGroup(db, { explain, begin: () => this.#loadCounter(), end: () => this.#keepCounter() })
+    this.#group = new WriteGroup(db, {
+      begin: () => this.#begin(),
+      end: () => this.#keepCounter(),
+      undone: (error) => {
+        this.#versions.clear()
+        return explain(error)
+      },
+      flush: () => {
+        const written = this.#written
+        this.#written = new Set()
+        return wal.run(written)
+      },
+    })
   }
 
   async get(key: string): Promise<DriverRecord | undefined> {
-    return this.#read(() => {
+    const found = this.#read(() => {
       const row = this.#sql.get.get(key)
       return row && toRecord(row)
     })
+    await this.#wal.durable(key)
+    return found
   }
 
   async version(key: string): Promise<number> {
@@ -57,12 +83,14 @@ class SqliteDriver implements StorageDriver {
 
   async list(prefix: string, { after, limit }: { after?: string; limit: number }): Promise<DriverRecord[]> {
     const end = endOfPrefix(prefix)
-    return this.#read(() => {
+    const found = this.#read(() => {
       const isAfterStart = after !== undefined && compareKeys(after, prefix) >= 0
       return (isAfterStart ? this.#sql.listAfter : this.#sql.listFrom)
         .all(isAfterStart ? after : prefix, end, limit)
         .map(toRecord)
     })
+    await this.#wal.durable()
+    return found
   }
 
   commit(changes: readonly DriverChange[]): Promise<CommitResult> {
@@ -78,6 +106,7 @@ class SqliteDriver implements StorageDriver {
         const record = toRecord(row)
         const version = before + 1 + i
         this.#sql.move.run(version, until.getTime(), record.key)
+        this.#wrote(record.key, version)
         return { ...record, version, due: { queue, at: until }, overdueSince: new Date(integer(row['due'])) }
       })
     })
@@ -91,7 +120,7 @@ class SqliteDriver implements StorageDriver {
   }
 
   async events(after: number, limit: number): Promise<{ events: DriverEvent[]; firstKept: number; last: number }> {
-    return this.#read(() => {
+    const found = this.#read(() => {
       const last = this.#lastEvent()
       return {
         events: this.#sql.events.all(after, limit).map((row) => ({
@@ -103,6 +132,8 @@ class SqliteDriver implements StorageDriver {
         last,
       }
     })
+    await this.#wal.durable()
+    return found
   }
 
   async pruneEvents({ before, keep }: { before: Date; keep: number }): Promise<void> {
@@ -128,11 +159,13 @@ class SqliteDriver implements StorageDriver {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all([this.#group.close(), this.#snapshots])
+    this.#wal.close()
     if (this.#db.isOpen) this.#db.close()
   }
 
   async #copyTo(file: string): Promise<void> {
     if (!this.#db.isOpen) throw unavailable('the store is closed')
+    this.#wal.requireWhole()
     if (existsSync(file)) throw alreadyThere(file)
     // It gets its name when it is complete: a server that is killed leaves nothing that looks like a backup. Snapshots go one after the other, so
     // what is found under this name was left by such a one.
@@ -174,11 +207,13 @@ class SqliteDriver implements StorageDriver {
             change.due?.queue ?? null,
             change.due?.at.getTime() ?? null,
           )
+          this.#wrote(change.key, version)
           versions.set(change.key, version)
           break
         }
         case 'delete':
           this.#sql.delete.run(change.key)
+          this.#wrote(change.key, 0)
           break
         case 'event':
           event += 1
@@ -194,8 +229,22 @@ class SqliteDriver implements StorageDriver {
   }
 
   #versionOf(key: string): number {
+    const known = this.#versions.get(key)
+    if (known !== undefined) return known
     const row = this.#sql.version.get(key)
-    return row ? integer(row['version']) : 0
+    const version = row ? integer(row['version']) : 0
+    this.#remember(key, version)
+    return version
+  }
+
+  #wrote(key: string, version: number): void {
+    this.#written.add(key)
+    this.#remember(key, version)
+  }
+
+  #remember(key: string, version: number): void {
+    if (this.#versions.size >= MOST_VERSIONS) this.#versions.clear()
+    this.#versions.set(key, version)
   }
 
   /** Takes so many version and event numbers; returns those before the first of them. */
@@ -205,7 +254,8 @@ class SqliteDriver implements StorageDriver {
     return [version, event]
   }
 
-  #loadCounter(): void {
+  #begin(): void {
+    this.#wal.requireWhole()
     const row = this.#sql.counter.get()
     this.#kept = { version: integer(row?.['version']), event: integer(row?.['event']) }
     this.#given = this.#kept
@@ -226,6 +276,7 @@ class SqliteDriver implements StorageDriver {
 
   #read<T>(work: () => T): T {
     if (!this.#db.isOpen) throw unavailable('the store is closed')
+    this.#wal.requireWhole()
     try {
       return work()
     } catch (error) {
@@ -235,15 +286,7 @@ class SqliteDriver implements StorageDriver {
 
   #write<T>(sizeBytes: number, work: () => T): Promise<T> {
     if (this.#readOnly) return Promise.reject(unavailable('the store is opened for reading only; nothing was changed'))
-    return this.#group.run(sizeBytes, () => {
-      const given = this.#given
-      try {
-        return work()
-      } catch (error) {
-        this.#given = given
-        throw error
-      }
-    })
+    return this.#group.run(sizeBytes, work)
   }
 }
 

@@ -1,5 +1,6 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { unavailable } from '../../lib/errors.ts'
+import { VersionConflict } from './driver.ts'
 import { resultCode } from './sqlite-file.ts'
 
 const LARGEST_GROUP = 256
@@ -11,26 +12,30 @@ export interface GroupHooks {
   /** Called first and last in each transaction. */
   readonly begin: () => void
   readonly end: () => void
-  /** What a failure of the whole group is to its callers. */
-  readonly explain: (error: unknown) => unknown
+  /** Called when a group is undone; returns what its failure is to the callers. */
+  readonly undone: (error: unknown) => unknown
+  /** Makes what was committed durable. */
+  readonly flush: () => Promise<void>
 }
 
 interface Write {
   readonly sizeBytes: number
-  /** Does the work inside the open transaction; returns what tells the caller once the group is durable. */
+  /** Does the work inside the open transaction; returns what tells the caller. Throws `VersionConflict` before it changes anything. */
   readonly work: () => () => void
   readonly reject: (error: unknown) => void
 }
 
 /**
- * The one write path of a SQLite file. Writes asked for within one turn of the event loop share one transaction and one fsync; each
- * has a savepoint, so that one that fails by its own doing undoes itself only. A group is bounded: the loop turns between two groups.
+ * The one write path of a SQLite file. Writes asked for within one turn of the event loop, or while the last ones are flushed, share one
+ * transaction and one flush; one that fails by its own doing leaves the others alone. A group is bounded.
  */
 export class WriteGroup {
   readonly #db: DatabaseSync
-  readonly #sql: Readonly<Record<'begin' | 'save' | 'undo' | 'keep' | 'commit', StatementSync>>
+  readonly #sql: Readonly<Record<'begin' | 'commit', StatementSync>>
   readonly #hooks: GroupHooks
   #waiting: Write[] = []
+  #commits = 0
+  #isBusy = false
   #idle: PromiseWithResolvers<void> | undefined
   #held = false
   #closed = false
@@ -40,9 +45,6 @@ export class WriteGroup {
     this.#hooks = hooks
     this.#sql = {
       begin: db.prepare('BEGIN IMMEDIATE'),
-      save: db.prepare('SAVEPOINT own'),
-      undo: db.prepare('ROLLBACK TO own'),
-      keep: db.prepare('RELEASE own'),
       commit: db.prepare('COMMIT'),
     }
   }
@@ -68,7 +70,7 @@ export class WriteGroup {
   }
 
   turn(): void {
-    if (this.#waiting.length > 0) this.#flush()
+    if (this.#waiting.length > 0 && !this.#isBusy) void this.#writeGroup()
   }
 
   release(): void {
@@ -88,9 +90,18 @@ export class WriteGroup {
     })
   }
 
-  #flush(): void {
+  async #writeGroup(): Promise<void> {
+    this.#isBusy = true
     const group = this.#takeGroup()
-    for (const tell of this.#commit(group)) tell()
+    const commits = this.#commits
+    const tells = this.#commit(group)
+    try {
+      if (this.#commits > commits) await this.#hooks.flush()
+      for (const tell of tells) tell()
+    } catch (error) {
+      for (const { reject } of group) reject(error)
+    }
+    this.#isBusy = false
     if (this.#waiting.length > 0) {
       this.#schedule()
       return
@@ -116,23 +127,23 @@ export class WriteGroup {
       this.#sql.begin.run()
       this.#hooks.begin()
       for (const write of group) {
-        this.#sql.save.run()
         try {
           outcomes.push(write.work())
         } catch (error) {
-          if (!isOwnFault(error)) throw error
-          this.#sql.undo.run()
+          // It looked before it changed anything; whatever else is thrown may leave a half.
+          if (!(error instanceof VersionConflict)) throw error
           outcomes.push(() => write.reject(error))
         }
-        this.#sql.keep.run()
       }
       this.#hooks.end()
       this.#sql.commit.run()
+      this.#commits += 1
       return outcomes
     } catch (error) {
       // After a full disk or an I/O error SQLite may have rolled back by itself.
       if (this.#db.isTransaction) this.#rollback()
-      const failure = this.#hooks.explain(error)
+      const failure = this.#hooks.undone(error)
+      if (group.length > 1 && isOwnFault(error)) return group.flatMap((write) => this.#commit([write]))
       return group.map((write) => () => write.reject(failure))
     }
   }
@@ -146,7 +157,7 @@ export class WriteGroup {
   }
 }
 
-/** Whether only the write that failed is to blame: an expectation that does not hold, or a value that SQLite refuses. */
+/** Whether only one write is to blame: a value that SQLite refuses, or our own mistake. */
 function isOwnFault(error: unknown): boolean {
   const code = resultCode(error)
   return code === undefined || code === SQLITE_TOOBIG || code === SQLITE_CONSTRAINT
