@@ -179,6 +179,27 @@ describe('a directory that cannot be reached', () => {
   })
 })
 
+describe('work that waits for a place at a server', () => {
+  test('is not begun when another could not reach it meanwhile, unless it is the probe', async () => {
+    const { clock, guard } = await setUp()
+    const place = Promise.withResolvers<void>()
+    const waiting = outcome(guard, async (admission) => {
+      await place.promise
+      admission.entered()
+      return 'answer'
+    })
+    expect(await outcome(guard, fails('unavailable'))).toBe('unavailable')
+    place.resolve()
+    expect(await waiting).toBe('not run: unavailable')
+    await clock.advance(3_000)
+    const probing = async (admission: Admission) => {
+      admission.entered()
+      return 'answer'
+    }
+    expect(await outcome(guard, probing)).toBe('answer')
+  })
+})
+
 describe('trouble with one account', () => {
   test.each([
     ['rejected', 19],

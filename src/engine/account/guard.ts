@@ -106,6 +106,10 @@ class Guard implements DirectoryGuard {
     const pass = await this.#admit(mountId)
     const admission: Admission = {
       isProof: pass.isProof,
+      entered: () => {
+        const outage = this.#outages.get(mountId)
+        if (outage && !pass.isProbe) throw new GuardClosed('unavailable', this.#probeOf(outage))
+      },
       bind: (server, signal, bind) =>
         this.#lines.run(`${mountId} ${server}`, signal, () => this.#bind(mountId, pass, bind)),
       connected() {

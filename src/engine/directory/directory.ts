@@ -72,8 +72,10 @@ export interface Session {
   replace(dn: string, changes: readonly AttributeChange[]): Promise<void>
 }
 
-/** Stands before the binds of an identity whose refusal concerns more than one session. */
+/** Stands before the work and the binds of an identity whose troubles concern more than one session. */
 export interface Admission {
+  /** The session has a place at a server. Throws when what others have met there meanwhile makes asking it pointless. */
+  entered(): void
   /** Only a bind made now tells what is asked; a connection that was bound earlier does not do. */
   readonly isProof: boolean
   /** Runs a bind, or throws instead. Aborted, it leaves whatever line it waits in. */

@@ -149,8 +149,9 @@ export function createDirectoryDoor(deps: {
         const limit = options.fresh || options.isLogin ? loginsPerServer : perServer
         const leave = await servers.enter(lane, server, limit, signal)
         try {
-          const key = `${fingerprint(settings)} ${identityKey(identity)} ${server}`
           const { admission } = options
+          admission?.entered()
+          const key = `${fingerprint(settings)} ${identityKey(identity)} ${server}`
           // A bind without a password locks no account, however often it is refused.
           const isAsked = admission !== undefined && !identity.password.isEmpty
           const bind = (connection: Connection) =>
