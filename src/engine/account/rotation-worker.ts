@@ -9,9 +9,10 @@ import type { AccountHost } from './host.ts'
 import type { AccountTurner } from './turn.ts'
 import type { TurnReason } from './turn-step.ts'
 
-const PARALLEL_PER_MOUNT = 8
+/** More than the directory door lets to one server at once, so that it is never idle while others write to the store. */
+const PARALLEL_PER_MOUNT = 16
 /** Records claimed in one write, ahead of free places. */
-const CLAIMED_AT_ONCE = 16
+const CLAIMED_AT_ONCE = 32
 const CLAIM_MS = 20_000
 /** A record claimed but not begun is left to whoever claims it next well before its claim ends. */
 const CLAIM_USABLE_MS = 10_000
