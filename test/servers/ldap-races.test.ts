@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
+import type { TurnSteps } from '../../src/engine/account/turn-step.ts'
 import { createMemoryDriver } from '../../src/engine/storage/memory.ts'
 import { type LdapEngine, MOUNT, startLdapEngine, text } from '../support/ldap-engine.ts'
 import { binds, type Slapd, SUFFIX } from '../support/slapd.ts'
@@ -137,6 +138,26 @@ test('a refused bind of the configuration before does not close the corrected on
   held.release()
   expect(await old).toContain('unavailable')
   expect(await told(engine.write('rotate-role/e'))).toBe('done')
+})
+
+test('a configuration corrected between the start of a turn and its bind: the one before is not bound with any more', async () => {
+  let correct: (() => Promise<unknown>) | undefined
+  const steps: TurnSteps = {
+    async reached(step) {
+      if (step !== 'pending-written') return
+      const now = correct
+      correct = undefined
+      await now?.()
+    },
+  }
+  await using own = await startLdapEngine({ driver: createMemoryDriver(), clock, steps })
+  await own.write('config', config())
+  await own.write('static-role/a', role('static-2'))
+  await own.write('config', { bindpass: 'wrong', request_timeout: 2 })
+  correct = () => own.write('config', { bindpass: 'svc-manager-secret' })
+  expect(await told(own.write('rotate-role/a'))).toBe('done')
+  const { password } = await own.read('static-cred/a')
+  expect(await binds(slapd, dnOf('static-2'), text(password))).toBe(true)
 })
 
 test('the same configuration written again asks for no other bind while ours is refused', async () => {

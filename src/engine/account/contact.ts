@@ -137,7 +137,11 @@ export class Contact {
       return { is: 'set', dn }
     }
     try {
-      const outcome = await guard.run(host.mountId, (admission) => this.#onServerTold(loaded, admission, work))
+      const outcome = await guard.run(host.mountId, async (admission) => {
+        // Let in for the configuration of now, it must not bind by an older one.
+        await requireUnchanged(host, loaded)
+        return this.#onServerTold(loaded, admission, work)
+      })
       return { loaded, outcome, proofs }
     } catch (error) {
       if (!(error instanceof AppError) || signal.aborted) throw error
@@ -204,7 +208,7 @@ export class Contact {
    */
   async #holdLongEnough(host: AccountHost, loaded: LoadedAccount, hold: Hold): Promise<LoadedAccount> {
     const { clock, holder } = this.#deps
-    if (!(await host.isUnchanged(loaded))) throw new VersionConflict(host.lockKey)
+    await requireUnchanged(host, loaded)
     for (let current = { loaded, hold }; ; ) {
       const leftMs = current.hold.endsMs - clock.monotonicMs()
       if (leftMs >= loaded.settings.requestTimeoutMs + SEND_MARGIN_MS) return current.loaded
@@ -214,6 +218,10 @@ export class Contact {
       current = { loaded: saved, hold: renewed }
     }
   }
+}
+
+async function requireUnchanged(host: AccountHost, loaded: LoadedAccount): Promise<void> {
+  if (!(await host.isUnchanged(loaded))) throw new VersionConflict(host.lockKey)
 }
 
 function outcomeOf(error: AppError, isSent: boolean, dn: string | undefined, server: string | undefined): Outcome {

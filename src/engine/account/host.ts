@@ -10,7 +10,7 @@ export interface AccountHost {
   readonly mountId: string
   /** Reads the record anew; `undefined` when it is gone. */
   load(): Promise<LoadedAccount | undefined>
-  /** Whether the record is still as it was loaded. */
+  /** Whether the record, and what it says of its mount, are still as they were loaded. */
   isUnchanged(loaded: LoadedAccount): Promise<boolean>
   /**
    * Writes the account back into the record it was loaded from, in one commit with its due time (`accountDue`) and events. `promoted`

@@ -6,7 +6,7 @@ import type { AccountHost, LoadedAccount } from '../../account/host.ts'
 import type { Mount } from '../../backend.ts'
 import { generatePassword } from '../../password/generate.ts'
 import { retryConflicts } from '../../storage/retry.ts'
-import { type Change, publish, put, remove, type Store } from '../../storage/store.ts'
+import { type Change, publish, put, remove, type Store, type Stored } from '../../storage/store.ts'
 import { NO_SUCH_ACCOUNT, requireEntry } from '../../tenancy/enforce.ts'
 import { readTenancy } from '../../tenancy/table.ts'
 import { requireConfig } from './config.ts'
@@ -19,7 +19,7 @@ import {
   isBindAccount,
   releaseIdentities,
 } from './managed-account.ts'
-import { type EngineConfig, type StaticRoleRecord, staticRoleKind, staticRoleNameKind } from './records.ts'
+import { configKind, type EngineConfig, type StaticRoleRecord, staticRoleKind, staticRoleNameKind } from './records.ts'
 import { countTenantRole, withTenantRetry } from './tenant-count.ts'
 
 /**
@@ -50,8 +50,9 @@ export function staticRoleHost(
     return found
   }
 
-  const describe = (record: StaticRoleRecord, version: number, config: EngineConfig): LoadedAccount => {
+  const describe = (record: StaticRoleRecord, version: number, stored: Stored<EngineConfig>): LoadedAccount => {
     const { owner, principal } = record
+    const config = stored.value
     const loaded: LoadedAccount = {
       account: record.account,
       version,
@@ -76,7 +77,7 @@ export function staticRoleHost(
       nextRotation: (from) => nextRotation(from, record.rotationPeriodMs, random),
       subject: { mount: mount.path, path: `static-role/${name}`, ...(owner !== undefined && { owner }) },
     }
-    records.set(loaded, { record, config })
+    records.set(loaded, { record, config: stored })
     return loaded
   }
 
@@ -86,17 +87,17 @@ export function staticRoleHost(
     async load() {
       const stored = await store.read(staticRoleKind, key)
       if (!stored) return undefined
-      const config = await requireConfig(store, mount.id)
-      return describe(stored.value, stored.version, config.value)
+      return describe(stored.value, stored.version, await requireConfig(store, mount.id))
     },
-    async isUnchanged({ version }) {
-      return (await store.readUnless(staticRoleKind, key, version)) === 'unchanged'
+    async isUnchanged(loaded) {
+      const config = await store.readUnless(configKind, mount.id, loadedOf(loaded).config.version)
+      return config === 'unchanged' && (await store.readUnless(staticRoleKind, key, loaded.version)) === 'unchanged'
     },
     async save(loaded, { account, dueAt, promoted, events }) {
       const { record, config } = loadedOf(loaded)
       const isCreated = record.creating && promoted !== undefined
       const isWhereItWas = claimed.size === 0 && account.dn === record.account.dn
-      const accounts = isWhereItWas ? record.accounts : heldIdentities(record, config, account, claimed)
+      const accounts = isWhereItWas ? record.accounts : heldIdentities(record, config.value, account, claimed)
       const next: StaticRoleRecord = {
         ...record,
         account,
@@ -128,7 +129,7 @@ export function staticRoleHost(
 
 interface Loaded {
   readonly record: StaticRoleRecord
-  readonly config: EngineConfig
+  readonly config: Stored<EngineConfig>
 }
 
 /** The refusal of the mount's own account, for callers who are no tenants. */
