@@ -3,8 +3,9 @@
  * that is possible; what cannot be had is left out loudly, and fails with CI=true. `--only unit|servers|e2e` runs one part; other arguments go
  * to vitest. The last line is "N passed, N failed".
  */
-import { spawnSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
@@ -17,6 +18,8 @@ interface Part {
   readonly also?: readonly string[]
   /** What else it needs; a text says why it cannot be had. */
   readonly prepare?: () => string | undefined
+  /** Which of its files run at the same time as the others, in a process with servers of its own. */
+  readonly beside?: { readonly directory: string; readonly files: readonly string[] }
 }
 
 const PARTS: readonly Part[] = [
@@ -27,6 +30,8 @@ const PARTS: readonly Part[] = [
     packages: ['slapd', 'ldap-utils', 'openssl'],
     also: ['buildah', 'debootstrap'],
     prepare: prepareCluster,
+    // They mostly wait, and the others are not to wait for them.
+    beside: { directory: 'test/e2e', files: ['chart.test.ts', 'image.test.ts', 'operator-quiet.test.ts'] },
   },
 ]
 
@@ -56,22 +61,42 @@ for (const part of PARTS) {
     continue
   }
   console.log(`\n== ${part.name}`)
-  const report = path.join(work, `${part.name}.json`)
-  const args = ['run', '--project', part.name, '--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
-  const run = spawnSync(path.join(root, 'node_modules/.bin/vitest'), [...args, ...positionals], {
-    cwd: root,
-    stdio: 'inherit',
-  })
-  const counts = countsOf(report)
-  total.passed += counts.passed
-  total.failed += counts.failed
-  if (run.status !== 0) broken = true
-  if (run.status !== 0 && counts.failed === 0) total.failed += 1
+  const runs = positionals.length > 0 ? [positionals] : runsOf(part)
+  const ended = await Promise.all(runs.map((files, at) => run(part.name, at, files)))
+  for (const { counts, failed, output } of ended) {
+    if (output !== '') console.log(output)
+    total.passed += counts.passed
+    total.failed += counts.failed
+    if (failed) broken = true
+    if (failed && counts.failed === 0) total.failed += 1
+  }
 }
 rmSync(work, { recursive: true, force: true })
 if (total.passed === 0) broken = true
 console.log(`\n${total.passed} passed, ${total.failed} failed`)
 process.exitCode = broken ? 1 : 0
+
+/** What is given to vitest: one run of everything, or one of what runs beside the others and one of those. */
+function runsOf({ beside }: Part): string[][] {
+  if (!beside) return [[]]
+  const files = readdirSync(path.join(root, beside.directory)).filter((name) => name.endsWith('.test.ts'))
+  const pathOf = (name: string) => path.join(beside.directory, name)
+  return [files.filter((name) => !beside.files.includes(name)), beside.files].map((group) => group.map(pathOf))
+}
+
+/** Runs a part's tests, or some of them; of all but the first run the output is kept, so that two do not mix. */
+async function run(name: string, at: number, args: readonly string[]) {
+  const report = path.join(work, `${name}-${at}.json`)
+  const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
+  const child = spawn(path.join(root, 'node_modules/.bin/vitest'), ['run', '--project', name, ...reporters, ...args], {
+    cwd: root,
+    stdio: at === 0 ? 'inherit' : ['ignore', 'pipe', 'pipe'],
+  })
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) stream?.setEncoding('utf8').on('data', (text) => (output += text))
+  const [code] = await once(child, 'close')
+  return { counts: countsOf(report), failed: code !== 0, output }
+}
 
 function missingFor(part: Part): string | undefined {
   if (part.packages.length > 0) {
