@@ -6,7 +6,7 @@ import type { Logger } from '../../lib/log.ts'
 import type { Random } from '../../lib/random.ts'
 import { Secret } from '../../lib/secret.ts'
 import { createFileSink } from './file-sink.ts'
-import { FolderWatch } from './folder-watch.ts'
+import { FolderLook } from './folder-look.ts'
 import { ManifestSet } from './manifest-set.ts'
 import { ObjectStore, refOf } from './object-store.ts'
 import { SecretDirectory } from './secret-directory.ts'
@@ -18,7 +18,6 @@ import type { NamespacedName, ResourceRef, Sink, Source } from './source.ts'
  * `manifest-set.ts` decides what changed.
  */
 
-const GATHER_MS = 60
 const LOOK_MS = 10_000
 const RESYNC_MS = 36_000_000
 /** A document must be missing this long before its object is deleted: editors write files in several steps. */
@@ -43,7 +42,15 @@ export async function openStandalone(options: StandaloneOptions): Promise<{ sour
   await secrets.scan()
   const set = new ManifestSet({ directory: manifests, objects, clock, log, missingMs: MISSING_MS })
   let onChange: (ref: ResourceRef, why: 'user' | 'resync') => void = () => undefined
-  let wake: () => void = () => undefined
+  // Neither waits for the other: there may be thousands of Secrets, and each that we write is a reason to look.
+  const given = new FolderLook({
+    folder: manifests,
+    look: lookAtManifests,
+    waitMs: () => set.lookAgainInMs() ?? LOOK_MS,
+    clock,
+    log,
+  })
+  const made = new FolderLook({ folder, look: lookAtSecrets, waitMs: () => LOOK_MS, clock, log })
 
   const sink = createFileSink({
     objects,
@@ -53,7 +60,7 @@ export async function openStandalone(options: StandaloneOptions): Promise<{ sour
     onGone: (ref) => {
       onChange(ref, 'user')
       // Its manifest may be back already.
-      wake()
+      given.wake()
     },
   })
 
@@ -64,8 +71,10 @@ export async function openStandalone(options: StandaloneOptions): Promise<{ sour
       }
       await set.look()
       for (const object of objects.all()) onChange(refOf(object), 'user')
-      // Ends with the signal; `look` reports what fails in it.
-      void keepLooking(signal)
+      // All end with the signal, and report what fails in them.
+      void given.run(signal)
+      void made.run(signal)
+      void resync(signal)
     },
     get: (ref) => objects.get(ref),
     list: (kind, namespace) =>
@@ -93,35 +102,34 @@ export async function openStandalone(options: StandaloneOptions): Promise<{ sour
     return set.entries('Secret', ref.namespace, ref.name) ?? (await secrets.read(ref))
   }
 
-  async function keepLooking(signal: AbortSignal): Promise<void> {
-    let resyncAtMs = clock.monotonicMs() + RESYNC_MS
-    let awake = new AbortController()
-    // A notice that comes while looking must not be lost: it ends the next sleep before that begins.
-    wake = () => awake.abort()
-    using given = new FolderWatch(manifests, () => wake(), log)
-    // Our own writes are noticed too: a look that finds everything in place costs little.
-    using made = new FolderWatch(folder, () => wake(), log)
-    while (!signal.aborted) {
-      const isNews = await Promise.all([given.refresh(), made.refresh()])
-      if (isNews.includes(true)) wake()
-      const waitMs = set.lookAgainInMs() ?? LOOK_MS
-      await clock.sleep(waitMs, AbortSignal.any([signal, awake.signal])).catch(() => undefined)
-      await clock.sleep(GATHER_MS, signal).catch(() => undefined)
-      if (signal.aborted) return
-      awake = new AbortController()
-      await look()
-      if (clock.monotonicMs() < resyncAtMs) continue
-      resyncAtMs = clock.monotonicMs() + RESYNC_MS
-      for (const object of objects.all()) onChange(refOf(object), 'resync')
+  async function lookAtManifests(): Promise<boolean> {
+    try {
+      return reported(await set.look())
+    } catch (error) {
+      log.error({ error: messageOf(error) }, 'manifests cannot be read; what was read last stays in force')
+      return false
     }
   }
 
-  async function look(): Promise<void> {
+  async function lookAtSecrets(): Promise<boolean> {
     try {
-      for (const ref of await set.look()) onChange(ref, 'user')
-      for (const ref of await secrets.scan()) onChange({ kind: 'Secret', ...ref }, 'user')
+      return reported((await secrets.scan()).map((ref) => ({ kind: 'Secret', ...ref })))
     } catch (error) {
-      log.error({ error: messageOf(error) }, 'manifests cannot be read; what was read last stays in force')
+      log.error({ error: messageOf(error) }, 'the directory of Secrets cannot be read')
+      return false
+    }
+  }
+
+  function reported(changed: readonly ResourceRef[]): boolean {
+    for (const ref of changed) onChange(ref, 'user')
+    return changed.length > 0
+  }
+
+  async function resync(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await clock.sleep(RESYNC_MS, signal).catch(() => undefined)
+      if (signal.aborted) return
+      for (const object of objects.all()) onChange(refOf(object), 'resync')
     }
   }
 

@@ -4,7 +4,7 @@ import type { Logger } from '../../lib/log.ts'
 import { findKind } from '../../schema/kinds.ts'
 import { sameValue } from '../../schema/resource.ts'
 import { readSpec } from '../../schema/validate.ts'
-import { derivedUid, entriesOf, type Manifest, readManifests } from './manifests.ts'
+import { derivedUid, entriesOf, type Manifest, ManifestDirectory } from './manifests.ts'
 import { keyOf, type ObjectStore, refOf, type StoredObject } from './object-store.ts'
 import type { ResourceRef } from './source.ts'
 
@@ -31,6 +31,7 @@ interface Plain {
 
 export class ManifestSet {
   readonly #options: ManifestSetOptions
+  readonly #directory: ManifestDirectory
   #plain = new Map<string, Plain>()
   /** Objects whose document is missing, since when (monotonic). */
   readonly #missing = new Map<string, number>()
@@ -39,6 +40,7 @@ export class ManifestSet {
 
   constructor(options: ManifestSetOptions) {
     this.#options = options
+    this.#directory = new ManifestDirectory(options.directory)
   }
 
   entries(kind: 'Secret' | 'ConfigMap', namespace: string, name: string): ReadonlyMap<string, string> | undefined {
@@ -56,7 +58,7 @@ export class ManifestSet {
 
   /** Reads the directory and returns what changed. Throws when the directory itself cannot be read; nothing changes then. */
   async look(): Promise<ResourceRef[]> {
-    const files = await readManifests(this.#options.directory)
+    const files = await this.#directory.read()
     const problems = new Set<string>()
     const broken = new Set<string>()
     const declared = new Map<string, Manifest>()

@@ -26,30 +26,63 @@ export type ManifestFile =
   | { readonly file: string; readonly manifests: readonly Manifest[] }
   | { readonly file: string; readonly problem: string }
 
-/** Reads every `.yaml`, `.yml` and `.json` below a directory, hidden ones apart, in the order of their names. Throws when the directory cannot be read. */
-export async function readManifests(directory: string): Promise<ManifestFile[]> {
-  const files: string[] = []
-  const collect = async (folder: string) => {
-    for (const entry of await readdir(folder, { withFileTypes: true })) {
-      if (entry.name.startsWith('.')) continue
-      const path = join(folder, entry.name)
-      if (entry.isDirectory()) await collect(path)
-      else if (/\.(ya?ml|json)$/.test(entry.name)) files.push(path)
-    }
+interface KnownFile {
+  readonly digest: string
+  readonly said: ManifestFile
+}
+
+/** The manifests of a directory. Files that say what they said when they were last read are not parsed again. */
+export class ManifestDirectory {
+  readonly #directory: string
+  #known = new Map<string, KnownFile>()
+
+  constructor(directory: string) {
+    this.#directory = directory
   }
-  await collect(directory)
-  return Promise.all(
-    files.sort().map(async (path) => {
-      const file = relative(directory, path)
-      try {
-        const text = await readFile(path, 'utf8')
-        if (text.length > FILE_LIMIT_BYTES) return { file, problem: 'the file is larger than 4 MiB' }
-        return { file, manifests: parseManifests(file, text) }
-      } catch (error) {
-        return { file, problem: messageOf(error) }
-      }
-    }),
-  )
+
+  /** Reads every `.yaml`, `.yml` and `.json`, hidden ones apart, in the order of their names. Throws when the directory cannot be read. */
+  async read(): Promise<ManifestFile[]> {
+    const paths = (await this.#pathsIn(this.#directory)).sort()
+    const known = new Map<string, KnownFile>()
+    const files = await Promise.all(
+      paths.map(async (path) => {
+        const file = relative(this.#directory, path)
+        try {
+          const text = await readFile(path, 'utf8')
+          const digest = createHash('sha256').update(text).digest('base64')
+          const before = this.#known.get(file)
+          const said = before?.digest === digest ? before.said : parseFile(file, text)
+          known.set(file, { digest, said })
+          return said
+        } catch (error) {
+          return { file, problem: messageOf(error) }
+        }
+      }),
+    )
+    this.#known = known
+    return files
+  }
+
+  async #pathsIn(folder: string): Promise<string[]> {
+    const entries = (await readdir(folder, { withFileTypes: true })).filter(({ name }) => !name.startsWith('.'))
+    const paths = await Promise.all(
+      entries.map(async (entry) => {
+        const path = join(folder, entry.name)
+        if (entry.isDirectory()) return this.#pathsIn(path)
+        return /\.(ya?ml|json)$/.test(entry.name) ? [path] : []
+      }),
+    )
+    return paths.flat()
+  }
+}
+
+function parseFile(file: string, text: string): ManifestFile {
+  if (text.length > FILE_LIMIT_BYTES) return { file, problem: 'the file is larger than 4 MiB' }
+  try {
+    return { file, manifests: parseManifests(file, text) }
+  } catch (error) {
+    return { file, problem: messageOf(error) }
+  }
 }
 
 /** Throws where a document is not an object of Kubernetes. A message never quotes the text: it may hold a password. */
