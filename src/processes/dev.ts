@@ -27,7 +27,8 @@ export async function startDev(deps: {
     secrets: config.secretsDir,
     ...world,
   })
-  const { engine } = stack.use(await startServer({ config: config.server, log, version }))
+  const server = stack.use(await startServer({ config: config.server, log, version }))
+  const { engine } = server
   const client = stack.use(
     createClient({
       transport: inProcessTransport({ engine, random: systemRandom }),
@@ -37,6 +38,7 @@ export async function startDev(deps: {
     }),
   )
   const { promise: failed, resolve: fail } = Promise.withResolvers<unknown>()
+  void server.failed.then(fail)
   const running = startController({ source, sink, client, signal, ...world }).catch(fail)
   stack.defer(() => running)
   const resources = stack.move()

@@ -21,6 +21,7 @@ import type { Secret } from '../lib/secret.ts'
 export interface ServerProcess extends AsyncDisposable {
   readonly engine: Engine
   readonly addresses: readonly string[]
+  readonly failed: Promise<unknown>
 }
 
 export async function startServer(deps: {
@@ -83,7 +84,8 @@ export async function startServer(deps: {
   )
   log.info({ addresses: api.addresses, version, dataDir: config.dataDir }, 'keyturn server is ready')
   const resources = stack.move()
-  return { engine, addresses: api.addresses, [Symbol.asyncDispose]: () => resources.disposeAsync() }
+  const failed = driver.failed ?? new Promise<never>(() => undefined)
+  return { engine, addresses: api.addresses, failed, [Symbol.asyncDispose]: () => resources.disposeAsync() }
 }
 
 function isWildcard(host: string): boolean {

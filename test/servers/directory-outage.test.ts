@@ -161,6 +161,27 @@ test('a first server that is frozen again holds up only who finds it out', async
   await prober
 })
 
+test('who waits for a place at a server asks it as the one before found it', async () => {
+  store = await memoryStore()
+  let connections = 0
+  await using server = await serveScripted(agreeable, {
+    onConnect: (socket) => {
+      connections += 1
+      socket.destroy()
+    },
+  })
+  const deps = { clock: systemClock, random: systemRandom, log }
+  await using door = createDirectoryDoor({ ...deps, limits: { perServer: 1 } })
+  const guard = createDirectoryGuard({ store, ...deps })
+  const settings = settingsFor([server.url])
+  const session = () =>
+    guard
+      .run(MOUNT, (admission) => door.withSession(settings, MANAGER, never, async () => 'worked', { admission }))
+      .catch(({ name }: Error) => name)
+  expect(await Promise.all([session(), session(), session()])).toEqual(['DirectoryError', 'GuardClosed', 'GuardClosed'])
+  expect(connections).toBe(1)
+})
+
 test('with 500 roles due and the directory down: less than one connection a second, all turned when it is back', async () => {
   store = await memoryStore()
   const roles = names(500)

@@ -1,8 +1,10 @@
+import { createHook } from 'node:async_hooks'
 import { spawn, spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import {
   copyFileSync,
   existsSync,
+  fstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -10,6 +12,7 @@ import {
   rmSync,
   statSync,
   truncateSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -22,7 +25,7 @@ import * as z from 'zod'
 import { restore } from '../../src/engine/commands/restore.ts'
 import { openFileSeal } from '../../src/engine/seal/file-seal.ts'
 import { openBarrier } from '../../src/engine/seal/keyring.ts'
-import type { DriverChange } from '../../src/engine/storage/driver.ts'
+import { type DriverChange, type StorageDriver, VersionConflict } from '../../src/engine/storage/driver.ts'
 import { openDriver, openStore, storeExists } from '../../src/engine/storage/open.ts'
 import { clearRestoreMark, readRestoreMark } from '../../src/engine/storage/restore-mark.ts'
 import { openSqliteDriver } from '../../src/engine/storage/sqlite.ts'
@@ -274,65 +277,165 @@ describe('store file', () => {
     expect(readFileSync(file).equals(before)).toBe(true)
   })
 
-  it('tells nobody of a write before it is durable, and lets others read meanwhile', async () => {
-    const held: PromiseWithResolvers<void>[] = []
-    const sync = () => {
-      held.push(Promise.withResolvers())
-      return held.at(-1)?.promise ?? Promise.resolve()
-    }
-    await using driver = openSqliteDriver(file, { sync })
-    const put = (key: string, value: string) =>
-      driver.commit([
-        { type: 'put', key, value: Buffer.from(value), expected: 'any' },
-        { type: 'event', time: new Date(), value: Buffer.from(value) },
-      ])
-    const flushed = async (nth: number) => {
-      await expect.poll(() => held.length).toBe(nth)
-      held[nth - 1]?.resolve()
-    }
-    const before = [put('a', 'old'), put('b', 'old')]
-    await flushed(1)
-    await Promise.all(before)
-
-    const told: string[] = []
-    const note = (what: string) => () => told.push(what)
-    const waiting: Promise<unknown>[] = [put('a', 'new').then(note('written'))]
-    await expect.poll(() => held.length).toBe(2)
-    waiting.push(
-      driver.get('a').then((record) => told.push(`read ${Buffer.from(record?.value ?? '').toString()}`)),
-      driver.list('', { limit: 9 }).then(note('listed')),
-      driver.events(0, 9).then(note('events')),
-      put('b', 'newer').then(note('written after')),
-    )
-    expect(Buffer.from((await driver.get('b'))?.value ?? '').toString()).toBe('old')
-    await sleep(20)
-    expect(told).toEqual([])
-    await flushed(2)
-    await flushed(3)
-    await Promise.all(waiting)
-    expect(told.toSorted()).toEqual(['events', 'listed', 'read new', 'written', 'written after'])
-    expect(told.at(-1)).toBe('written after')
-  })
-
-  it('serves and takes nothing any more when the disk did not keep a write, until it is opened anew', async () => {
-    await makeStore(3)
-    {
-      let flushes = 0
-      const sync = () => (++flushes === 2 ? Promise.reject(new Error('EIO: i/o error, fdatasync')) : Promise.resolve())
-      await using driver = openSqliteDriver(file, { sync })
-      const put = () => driver.commit([{ type: 'put', key: 'note/x', value: Buffer.from('x'), expected: 'any' }])
-      await put()
-      const failure = {
-        kind: 'unavailable',
-        message: expect.stringMatching(/did not keep .*EIO.* must be started again/),
+  describe('flushing', () => {
+    /** Stands for a slow disk: each flush waits until it is let go. */
+    function slowDisk() {
+      const flushes: PromiseWithResolvers<void>[] = []
+      const sync = () => {
+        const flush = Promise.withResolvers<void>()
+        flushes.push(flush)
+        return flush.promise
       }
-      await expect(put()).rejects.toMatchObject(failure)
-      await expect(put()).rejects.toMatchObject(failure)
-      await expect(driver.get('note/0')).rejects.toMatchObject(failure)
-      expect(flushes).toBe(2)
+      return {
+        sync,
+        begun: (count: number) => expect.poll(() => flushes.length).toBe(count),
+        release: () => flushes.at(-1)?.resolve(),
+        get count() {
+          return flushes.length
+        },
+      }
     }
-    await using it = await open()
-    expect((await it.store.read(Note, '2'))?.value.text).toBe(`${PLANTED} 2`)
+    const at = (ms: number) => new Date(ms)
+    const put = (key: string, value: string): DriverChange => ({
+      type: 'put',
+      key,
+      value: Buffer.from(value),
+      expected: 'any',
+      due: { queue: 'q', at: at(5) },
+    })
+    const event: DriverChange = { type: 'event', time: at(1), value: Buffer.from('e') }
+
+    /** A driver with the records `a`, `b` and `c`, all durable. */
+    async function openSlow() {
+      const disk = slowDisk()
+      const driver = openSqliteDriver(file, { sync: disk.sync })
+      const first = driver.commit([put('a', 'old'), put('b', 'old'), put('c', 'old')])
+      await disk.begun(1)
+      disk.release()
+      await first
+      return { disk, driver }
+    }
+    const textOf = async (driver: StorageDriver, key: string) =>
+      Buffer.from((await driver.get(key))?.value ?? 'none').toString()
+
+    it('is done by the system, on the log, also after that began anew', async () => {
+      const seen: number[] = []
+      const sync = async (fd: number) => void seen.push(fstatSync(fd).ino)
+      {
+        await using driver = openSqliteDriver(file, { sync })
+        for (let i = 0; i < 40; i++) await driver.commit([put('big', `${i % 10}`.repeat(1024 * 1024))])
+        expect(new Set(seen)).toEqual(new Set([statSync(`${file}-wal`).ino]))
+        expect(seen).toHaveLength(40)
+        // 40 MB were written, and the log was begun anew meanwhile.
+        expect(statSync(file).size).toBeGreaterThan(1024 * 1024)
+      }
+      let calls = 0
+      await using driver = openSqliteDriver(file)
+      const hook = createHook({ init: (_, type) => void (type === 'FSREQCALLBACK' && calls++) }).enable()
+      await driver.commit([put('big', 'small')])
+      hook.disable()
+      expect(calls).toBe(1)
+    })
+
+    it('comes before anybody is told of a write; others read meanwhile', async () => {
+      const { disk, driver } = await openSlow()
+      await using _ = driver
+      const told: string[] = []
+      const note = (what: string) => () => told.push(what)
+      const waiting: Promise<unknown>[] = [
+        driver.commit([put('a', 'new'), { type: 'delete', key: 'c', expected: 'any' }, event]).then(note('written')),
+      ]
+      await disk.begun(2)
+      waiting.push(
+        textOf(driver, 'a').then((value) => told.push(`a is ${value}`)),
+        textOf(driver, 'c').then((value) => told.push(`c is ${value}`)),
+        driver.version('a').then(note('version')),
+        driver.list('', { limit: 9 }).then(note('listed')),
+        driver.events(0, 9).then(note('events')),
+        driver.commit([put('b', 'newer')]).then(note('written after')),
+      )
+      expect(await textOf(driver, 'b')).toBe('old')
+      await sleep(20)
+      expect(told).toEqual([])
+      expect(disk.count).toBe(2)
+      disk.release()
+      await disk.begun(3)
+      disk.release()
+      await Promise.all(waiting)
+      const last = told.pop()
+      expect([last, ...told.toSorted()]).toEqual([
+        'written after',
+        'a is new',
+        'c is none',
+        'events',
+        'listed',
+        'version',
+        'written',
+      ])
+    })
+
+    it('comes before a claim is told, a copy is named and the file is closed', async () => {
+      const { disk, driver } = await openSlow()
+      const told: string[] = []
+      const note = (what: string) => () => told.push(what)
+      const claim = driver.claim('q', { now: at(6), until: at(9), limit: 1 }).then(note('claimed'))
+      await disk.begun(2)
+      const reading = driver.get('a').then(note('read'))
+      const copying = driver.snapshot(join(directory, 'copy.db')).then(note('copied'))
+      const closing = driver[Symbol.asyncDispose]().then(note('closed'))
+      await sleep(50)
+      expect(told).toEqual([])
+      expect(existsSync(join(directory, 'copy.db'))).toBe(false)
+      disk.release()
+      await Promise.all([claim, reading, copying, closing])
+      expect(told.toSorted()).toEqual(['claimed', 'closed', 'copied', 'read'])
+      expect(told.at(-1)).toBe('closed')
+    })
+
+    it('is left out where nothing was written', async () => {
+      const { disk, driver } = await openSlow()
+      await using _ = driver
+      expect(await driver.claim('q', { now: at(1), until: at(9), limit: 9 })).toEqual([])
+      await expect(driver.commit([{ ...put('a', 'x'), expected: 99 } as DriverChange])).rejects.toThrow(VersionConflict)
+      expect(disk.count).toBe(1)
+    })
+
+    it('that failed ends the store until it is opened anew', async () => {
+      await makeStore(3)
+      {
+        let flushes = 0
+        const sync = () =>
+          ++flushes === 2 ? Promise.reject(new Error('EIO: i/o error, fdatasync')) : Promise.resolve()
+        await using driver = openSqliteDriver(file, { sync })
+        await driver.commit([put('x', 'x')])
+        const failure = {
+          kind: 'unavailable',
+          message: expect.stringMatching(/may not have kept .*EIO.* must be started again/),
+        }
+        await expect(driver.commit([put('x', 'y')])).rejects.toMatchObject(failure)
+        await expect(driver.commit([put('x', 'z')])).rejects.toMatchObject(failure)
+        await expect(driver.get('note/0')).rejects.toMatchObject(failure)
+        await expect(driver.snapshot(join(directory, 'copy.db'))).rejects.toMatchObject(failure)
+        expect(await driver.failed).toMatchObject(failure)
+        expect(flushes).toBe(2)
+      }
+      await using it = await open()
+      expect((await it.store.read(Note, '2'))?.value.text).toBe(`${PLANTED} 2`)
+    })
+
+    it('may be missing of what a killed process left: its log is written again', async () => {
+      await using driver = openSqliteDriver(file)
+      await driver.commit([put('a', 'kept')])
+      const left = join(directory, 'left.db')
+      copyFileSync(file, left)
+      copyFileSync(`${file}-wal`, `${left}-wal`)
+      const octets = readFileSync(`${left}-wal`)
+      utimesSync(`${left}-wal`, at(0), at(0))
+      await using again = openSqliteDriver(left)
+      expect(statSync(`${left}-wal`).mtimeMs).toBeGreaterThan(Date.now() - 60_000)
+      expect(readFileSync(`${left}-wal`).equals(octets)).toBe(true)
+      expect(await textOf(again, 'a')).toBe('kept')
+    })
   })
 
   it('is not changed by half of a write that SQLite refuses, nor are the writes beside it', async () => {

@@ -87,9 +87,10 @@ export function testStorageDriver(name: string, open: (directory: string) => Pro
       it('grow with every put and are not used again after a delete', async () => {
         const seen: number[] = []
         for (let i = 0; i < 3; i++) {
-          seen.push((await driver.commit([put('a', `${i}`)])).versions.get('a') ?? 0)
+          seen.push((await driver.commit([put('a', `${i}`, 0)])).versions.get('a') ?? 0)
           seen.push((await driver.commit([put('a', `${i}`)])).versions.get('a') ?? 0)
           await driver.commit([{ type: 'delete', key: 'a', expected: 'any' }])
+          expect(await driver.version('a')).toBe(0)
         }
         expect(seen.every((version, i) => i === 0 || version > (seen[i - 1] ?? 0))).toBe(true)
       })

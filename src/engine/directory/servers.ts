@@ -1,3 +1,4 @@
+import { setImmediate as turnOfTheLoop } from 'node:timers/promises'
 import { backoffMs } from '../../lib/backoff.ts'
 import type { Clock } from '../../lib/clock.ts'
 import type { Random } from '../../lib/random.ts'
@@ -64,7 +65,11 @@ export function createServers({ clock, random }: { readonly clock: Clock; readon
       const gate = gates.get(key) ?? { inside: 0, waiting: [] }
       gates.set(key, gate)
       if (gate.inside < limit) gate.inside += 1
-      else await waitInLine(gate.waiting, signal)
+      else {
+        await waitInLine(gate.waiting, signal)
+        // Whose place this was has told by then how it went.
+        await turnOfTheLoop()
+      }
       let left = false
       return () => {
         if (!left) leave(key, gate)

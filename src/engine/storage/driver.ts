@@ -7,6 +7,8 @@
  * of commits without gaps; nothing is loaded in bulk at start. Keys sort by their UTF-8 octets.
  */
 export interface StorageDriver extends AsyncDisposable {
+  /** Resolves with the reason when the store can be neither read nor written any more until it is opened anew. */
+  readonly failed?: Promise<unknown> | undefined
   get(key: string): Promise<DriverRecord | undefined>
   /** The version of a record without its value, 0 when it is absent. */
   version(key: string): Promise<number>

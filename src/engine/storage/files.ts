@@ -10,6 +10,7 @@ import {
   renameSync,
   rmSync,
 } from 'node:fs'
+import { open } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { AppError, invalid, messageOf, unavailable } from '../../lib/errors.ts'
 
@@ -80,6 +81,12 @@ export function syncToDisk(path: string): void {
   } finally {
     closeSync(fd)
   }
+}
+
+/** Makes a large file's content survive a loss of power while the event loop goes on. */
+export async function flushFile(path: string): Promise<void> {
+  await using file = await open(path)
+  await file.sync()
 }
 
 /** Gives a finished file its name, durably; throws `invalid` when that name is taken, and then leaves both as they are. */

@@ -4,12 +4,12 @@
  * One process has the file at a time (exclusive lock, held until close, gone with the process). The file of a newer version, a damaged
  * one and one that is not ours are refused before anything is written to them.
  */
-import { existsSync, statSync } from 'node:fs'
+import { closeSync, existsSync, fsyncSync, openSync, readSync, statSync, writeSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pathToFileURL } from 'node:url'
 import { AppError, invalid, messageOf, unavailable } from '../../lib/errors.ts'
-import { createPrivateFile, ensureDirectory, errnoOf, fileFailure, requireWritable } from './files.ts'
+import { createPrivateFile, ensureDirectory, errnoOf, fileFailure, requireWritable, syncToDisk } from './files.ts'
 import { MIGRATIONS } from './sqlite-migrations.ts'
 
 /** "KTRN": tells our files from other programs' SQLite files. */
@@ -17,6 +17,7 @@ const APPLICATION_ID = 0x4b54524e
 // Checking the whole structure takes about 5 ms per MB; larger files are only checked where they are read, so that a start takes
 // as long with a million records as with none.
 const CHECKED_AT_OPEN_BYTES = 32 * 1024 * 1024
+const LOG_CHUNK_BYTES = 1024 * 1024
 
 /** Opens, locks, checks and migrates the file, creating it (0600) when absent. */
 export function openDatabase(file: string): DatabaseSync {
@@ -39,12 +40,32 @@ export function openDatabase(file: string): DatabaseSync {
     db.exec('PRAGMA cache_size = -8192; PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 8000')
     db.exec('BEGIN IMMEDIATE; COMMIT')
     if (statSync(file).size <= CHECKED_AT_OPEN_BYTES) requireSound(db, file)
+    if (isLive(file)) keepLog(`${file}-wal`)
     migrate(db)
     return db
   } catch (error) {
     close(db)
     throw openFailure(error, file)
   }
+}
+
+/**
+ * A process that was killed, or whose flush failed, may have left what no disk has, though the kernel believes it written. It is written
+ * again, so that nothing is told and nothing built on it that a loss of power takes away.
+ */
+function keepLog(wal: string): void {
+  const fd = openSync(wal, 'r+')
+  try {
+    const chunk = Buffer.alloc(LOG_CHUNK_BYTES)
+    for (let at = 0, size = 0; ; at += writeSync(fd, chunk, 0, size, at)) {
+      size = readSync(fd, chunk, 0, chunk.length, at)
+      if (size === 0) break
+    }
+    fsyncSync(fd)
+  } finally {
+    closeSync(fd)
+  }
+  syncToDisk(dirname(wal))
 }
 
 /** Opens a file that nobody writes (a snapshot), changing nothing, not even beside it. */

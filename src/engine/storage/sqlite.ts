@@ -10,7 +10,7 @@ import {
   type StorageDriver,
   VersionConflict,
 } from './driver.ts'
-import { alreadyThere, createPrivateFile, fileFailure, publishFile } from './files.ts'
+import { alreadyThere, createPrivateFile, fileFailure, flushFile, publishFile } from './files.ts'
 import { compareKeys } from './keys.ts'
 import { openDatabase, openFrozenDatabase, storeFailure } from './sqlite-file.ts'
 import { type Sync, WalFlush } from './wal-flush.ts'
@@ -30,42 +30,50 @@ export function openSqliteDriver(
   file: string,
   { readOnly = false, sync }: { readOnly?: boolean; sync?: Sync } = {},
 ): StorageDriver {
-  return new SqliteDriver(readOnly ? openFrozenDatabase(file) : openDatabase(file), new WalFlush(file, sync), readOnly)
+  if (readOnly) return new SqliteDriver(openFrozenDatabase(file), undefined)
+  const db = openDatabase(file)
+  try {
+    return new SqliteDriver(db, new WalFlush(file, sync))
+  } catch (error) {
+    db.close()
+    throw fileFailure(error, 'open the log of', file)
+  }
 }
 
 class SqliteDriver implements StorageDriver {
   readonly #db: DatabaseSync
-  readonly #wal: WalFlush
-  readonly #readOnly: boolean
+  /** Undefined when the file is opened for reading only. */
+  readonly #wal: WalFlush | undefined
   readonly #group: WriteGroup
   readonly #sql: ReturnType<typeof prepare>
   /** The last version and event given out: as the file says, and in the open transaction. */
   #kept: Numbers = { version: 0, event: 0 }
   #given = this.#kept
-  /** The records written since the last flush began. */
-  #written = new Set<string>()
+  /** By the open transaction, and by those that were committed since the last flush began. */
+  #changes = noChanges()
+  #unflushed = noChanges()
   /** Versions that were asked for, so that who looks whether a record is still the same costs no read of the file. */
   readonly #versions = new Map<string, number>()
   #snapshots: Promise<unknown> = Promise.resolve()
 
-  constructor(db: DatabaseSync, wal: WalFlush, readOnly: boolean) {
+  constructor(db: DatabaseSync, wal: WalFlush | undefined) {
     this.#db = db
     this.#wal = wal
-    this.#readOnly = readOnly
     this.#sql = prepare(db)
     this.#group = new WriteGroup(db, {
       begin: () => this.#begin(),
       end: () => this.#keepCounter(),
+      committed: () => this.#committed(),
       undone: (error) => {
         this.#versions.clear()
         return explain(error)
       },
-      flush: () => {
-        const written = this.#written
-        this.#written = new Set()
-        return wal.run(written)
-      },
+      flush: () => this.#flush(),
     })
+  }
+
+  get failed(): Promise<unknown> | undefined {
+    return this.#wal?.failed
   }
 
   async get(key: string): Promise<DriverRecord | undefined> {
@@ -73,12 +81,14 @@ class SqliteDriver implements StorageDriver {
       const row = this.#sql.get.get(key)
       return row && toRecord(row)
     })
-    await this.#wal.durable(key)
+    await this.#wal?.durable(key)
     return found
   }
 
   async version(key: string): Promise<number> {
-    return this.#read(() => this.#versionOf(key))
+    const version = this.#read(() => this.#versionOf(key))
+    await this.#wal?.durable(key)
+    return version
   }
 
   async list(prefix: string, { after, limit }: { after?: string; limit: number }): Promise<DriverRecord[]> {
@@ -89,7 +99,7 @@ class SqliteDriver implements StorageDriver {
         .all(isAfterStart ? after : prefix, end, limit)
         .map(toRecord)
     })
-    await this.#wal.durable()
+    await this.#wal?.allDurable()
     return found
   }
 
@@ -112,6 +122,7 @@ class SqliteDriver implements StorageDriver {
     })
   }
 
+  /** Tells also what is not durable yet: it only says when to look. */
   async nextDue(queue: string): Promise<Date | undefined> {
     return this.#read(() => {
       const row = this.#sql.nextDue.get(queue)
@@ -132,7 +143,7 @@ class SqliteDriver implements StorageDriver {
         last,
       }
     })
-    await this.#wal.durable()
+    await this.#wal?.allDurable()
     return found
   }
 
@@ -146,6 +157,7 @@ class SqliteDriver implements StorageDriver {
         const kept = oldest.findIndex((row) => integer(row['number']) >= firstKept)
         const gone = young < 0 || kept < 0 ? oldest.length : Math.max(young, kept)
         const last = oldest[gone - 1]
+        this.#changes.isAny = true
         return last ? Number(this.#sql.forgetEvents.run(integer(last['number'])).changes) : 0
       })
     }
@@ -159,13 +171,14 @@ class SqliteDriver implements StorageDriver {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all([this.#group.close(), this.#snapshots])
-    this.#wal.close()
-    if (this.#db.isOpen) this.#db.close()
+    if (!this.#db.isOpen) return
+    this.#wal?.close()
+    this.#db.close()
   }
 
   async #copyTo(file: string): Promise<void> {
     if (!this.#db.isOpen) throw unavailable('the store is closed')
-    this.#wal.requireWhole()
+    this.#wal?.requireWhole()
     if (existsSync(file)) throw alreadyThere(file)
     // It gets its name when it is complete: a server that is killed leaves nothing that looks like a backup. Snapshots go one after the other, so
     // what is found under this name was left by such a one.
@@ -176,6 +189,9 @@ class SqliteDriver implements StorageDriver {
       rmSync(partial, { force: true })
       createPrivateFile(partial)
       await backup(this.#db, partial, { rate: PAGES_COPIED_AT_ONCE, progress: () => this.#group.turn() })
+      // It may hold what is not durable here yet.
+      await this.#wal?.allDurable()
+      await flushFile(partial)
       publishFile(partial, file)
     } catch (error) {
       rmSync(partial, { force: true })
@@ -217,6 +233,7 @@ class SqliteDriver implements StorageDriver {
           break
         case 'event':
           event += 1
+          this.#changes.isAny = true
           this.#sql.append.run(event, change.time.getTime(), change.value)
           break
         case 'check':
@@ -238,8 +255,21 @@ class SqliteDriver implements StorageDriver {
   }
 
   #wrote(key: string, version: number): void {
-    this.#written.add(key)
+    this.#changes.keys.add(key)
+    this.#changes.isAny = true
     this.#remember(key, version)
+  }
+
+  #committed(): void {
+    for (const key of this.#changes.keys) this.#unflushed.keys.add(key)
+    this.#unflushed.isAny ||= this.#changes.isAny
+  }
+
+  #flush(): Promise<void> | undefined {
+    const { keys, isAny } = this.#unflushed
+    if (!isAny) return undefined
+    this.#unflushed = noChanges()
+    return this.#wal?.run(keys)
   }
 
   #remember(key: string, version: number): void {
@@ -255,7 +285,8 @@ class SqliteDriver implements StorageDriver {
   }
 
   #begin(): void {
-    this.#wal.requireWhole()
+    this.#wal?.requireWhole()
+    this.#changes = noChanges()
     const row = this.#sql.counter.get()
     this.#kept = { version: integer(row?.['version']), event: integer(row?.['event']) }
     this.#given = this.#kept
@@ -276,7 +307,7 @@ class SqliteDriver implements StorageDriver {
 
   #read<T>(work: () => T): T {
     if (!this.#db.isOpen) throw unavailable('the store is closed')
-    this.#wal.requireWhole()
+    this.#wal?.requireWhole()
     try {
       return work()
     } catch (error) {
@@ -285,10 +316,17 @@ class SqliteDriver implements StorageDriver {
   }
 
   #write<T>(sizeBytes: number, work: () => T): Promise<T> {
-    if (this.#readOnly) return Promise.reject(unavailable('the store is opened for reading only; nothing was changed'))
+    if (!this.#wal) return Promise.reject(unavailable('the store is opened for reading only; nothing was changed'))
     return this.#group.run(sizeBytes, work)
   }
 }
+
+interface Changes {
+  readonly keys: Set<string>
+  isAny: boolean
+}
+
+const noChanges = (): Changes => ({ keys: new Set(), isAny: false })
 
 interface Numbers {
   readonly version: number

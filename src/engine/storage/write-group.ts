@@ -12,10 +12,11 @@ export interface GroupHooks {
   /** Called first and last in each transaction. */
   readonly begin: () => void
   readonly end: () => void
-  /** Called when a group is undone; returns what its failure is to the callers. */
+  readonly committed: () => void
+  /** Called when a transaction is undone; returns what its failure is to the callers. */
   readonly undone: (error: unknown) => unknown
-  /** Makes what was committed durable. */
-  readonly flush: () => Promise<void>
+  /** Makes durable what was committed since it was last called. */
+  readonly flush: () => Promise<void> | undefined
 }
 
 interface Write {
@@ -34,7 +35,6 @@ export class WriteGroup {
   readonly #sql: Readonly<Record<'begin' | 'commit', StatementSync>>
   readonly #hooks: GroupHooks
   #waiting: Write[] = []
-  #commits = 0
   #isBusy = false
   #idle: PromiseWithResolvers<void> | undefined
   #held = false
@@ -93,10 +93,9 @@ export class WriteGroup {
   async #writeGroup(): Promise<void> {
     this.#isBusy = true
     const group = this.#takeGroup()
-    const commits = this.#commits
     const tells = this.#commit(group)
     try {
-      if (this.#commits > commits) await this.#hooks.flush()
+      await this.#hooks.flush()
       for (const tell of tells) tell()
     } catch (error) {
       for (const { reject } of group) reject(error)
@@ -123,9 +122,11 @@ export class WriteGroup {
 
   #commit(group: readonly Write[]): (() => void)[] {
     const outcomes: (() => void)[] = []
+    let isAtWork = false
     try {
       this.#sql.begin.run()
       this.#hooks.begin()
+      isAtWork = true
       for (const write of group) {
         try {
           outcomes.push(write.work())
@@ -135,17 +136,18 @@ export class WriteGroup {
           outcomes.push(() => write.reject(error))
         }
       }
+      isAtWork = false
       this.#hooks.end()
       this.#sql.commit.run()
-      this.#commits += 1
-      return outcomes
     } catch (error) {
       // After a full disk or an I/O error SQLite may have rolled back by itself.
       if (this.#db.isTransaction) this.#rollback()
       const failure = this.#hooks.undone(error)
-      if (group.length > 1 && isOwnFault(error)) return group.flatMap((write) => this.#commit([write]))
+      if (group.length > 1 && isAtWork && isOwnFault(error)) return group.flatMap((write) => this.#commit([write]))
       return group.map((write) => () => write.reject(failure))
     }
+    this.#hooks.committed()
+    return outcomes
   }
 
   #rollback(): void {
