@@ -229,6 +229,16 @@ describe('locked names', () => {
     expect((await login(path, 'no/body', 'x')).status).toBe(400)
   })
 
+  test('of an entry that was found by several are unlocked by any of them', async () => {
+    const path = await mounted({ userfilter: '(|({{.UserAttr}}={{.Username}})(mail={{.Username}}))' })
+    for (const name of ['bob', 'bob@example.test', 'bob', 'bob@example.test', 'bob']) await login(path, name, 'wrong')
+    const { accessor, names } = await lockedOf(path)
+    expect(names).toEqual(['bob'])
+    expect((await keyturn.call('POST', `sys/locked-users/${accessor}/unlock/bob@example.test`)).status).toBe(204)
+    expect((await lockedOf(path)).names).toBeUndefined()
+    expect((await login(path, 'bob', 'bob-secret')).status).toBe(200)
+  })
+
   test('of a mount that is not there cannot be unlocked', async () => {
     const answer = await keyturn.call('POST', 'sys/locked-users/auth_ldap_0/unlock/bob')
     expect([answer.status, answer.body.errors]).toEqual([400, ['no auth mount has the accessor "auth_ldap_0"']])

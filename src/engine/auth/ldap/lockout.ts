@@ -9,6 +9,9 @@ import { createAttempts } from './attempts.ts'
 import { countedEntry, countedName } from './names.ts'
 import { LOCKOUT_QUEUE, lockoutKind } from './records.ts'
 
+/** An entry has no more names than this that anybody would unlock it by. */
+const MOST_OTHERS = 10
+
 /**
  * Counts refused logins per mount and name and locks a name that failed too often. Only "wrong name or password" counts; a
  * directory that cannot be reached does not. What is found under several names (values of one attribute, spellings that only the directory takes
@@ -71,7 +74,13 @@ export function createLockout({
           const failures = (counts ? found.value.failures : 0) + 1
           const locked = failures >= threshold
           const over = new Date(now.getTime() + (locked ? durationMs : counterResetMs))
-          const value = { name, failures, ...(locked && { lockedUntil: over }) }
+          const others = counts ? namesOf(found.value).filter((other) => other !== name) : []
+          const value = {
+            name,
+            failures,
+            ...(others.length > 0 && { others: others.slice(0, MOST_OTHERS) }),
+            ...(locked && { lockedUntil: over }),
+          }
           const options = { expected: found?.version ?? 0, due: { queue: LOCKOUT_QUEUE, at: over } }
           await store.commit([put(lockoutKind, key, value, options)])
         })
@@ -107,9 +116,13 @@ export function createLockout({
     async unlock(mount, name) {
       const wanted = countedName(name)
       for await (const { key, value } of countersOf(store, mount))
-        if (value.name === wanted) await store.commit([remove(lockoutKind, key, { expected: 'any' })])
+        if (namesOf(value).includes(wanted)) await store.commit([remove(lockoutKind, key, { expected: 'any' })])
     },
   }
+}
+
+function namesOf({ name, others = [] }: { readonly name: string; readonly others?: readonly string[] }): string[] {
+  return [name, ...others]
 }
 
 async function* countersOf(store: Store, mount: Mount) {

@@ -55,6 +55,12 @@ export const userKind = recordKind('ldap-auth-user/', userCodec)
  */
 export const lockoutKind = recordKind(
   'ldap-auth-lockout/',
-  z.object({ name: z.string(), failures: z.int(), lockedUntil: instantCodec.exactOptional() }),
+  z.object({
+    name: z.string(),
+    /** Earlier names under which the same entry was found. */
+    others: z.array(z.string()).exactOptional(),
+    failures: z.int(),
+    lockedUntil: instantCodec.exactOptional(),
+  }),
 )
 export const LOCKOUT_QUEUE = 'ldap-lockout'
