@@ -34,12 +34,20 @@ export class BodyBudget {
     let first = 0
     let rest = 0
     const push = request.push.bind(request)
+    const giveBack = () => {
+      this.take(-first)
+      this.#restLeft += rest
+      first = rest = 0
+    }
     request.push = (chunk: unknown, encoding?: BufferEncoding): boolean => {
       came += Buffer.isBuffer(chunk) ? chunk.length : 0
       const moreFirst = Math.min(came, FIRST_BYTES) - first
       const moreRest = Math.max(0, came - FIRST_BYTES) - rest
       if (moreRest > this.#restLeft || !this.take(moreFirst)) {
         request.socket.destroy()
+        // At once, or all that come in this turn of the event loop would go the same way.
+        giveBack()
+        request.push = () => false
         return false
       }
       this.#restLeft -= moreRest
@@ -48,9 +56,7 @@ export class BodyBudget {
       return push(chunk, encoding)
     }
     response.once('close', () => {
-      this.take(-first)
-      this.#restLeft += rest
-      first = rest = 0
+      giveBack()
       // What still comes after the answer is not kept.
       request.push = push
     })
