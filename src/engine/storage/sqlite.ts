@@ -157,8 +157,9 @@ class SqliteDriver implements StorageDriver {
         const kept = oldest.findIndex((row) => integer(row['number']) >= firstKept)
         const gone = young < 0 || kept < 0 ? oldest.length : Math.max(young, kept)
         const last = oldest[gone - 1]
+        if (!last) return 0
         this.#changes.isAny = true
-        return last ? Number(this.#sql.forgetEvents.run(integer(last['number'])).changes) : 0
+        return Number(this.#sql.forgetEvents.run(integer(last['number'])).changes)
       })
     }
   }
@@ -183,12 +184,10 @@ class SqliteDriver implements StorageDriver {
     // It gets its name when it is complete: a server that is killed leaves nothing that looks like a backup. Snapshots go one after the other, so
     // what is found under this name was left by such a one.
     const partial = `${file}.keyturn-partial`
-    // The copy runs on another thread and fails when it meets an open transaction, so groups run between its steps.
-    this.#group.hold()
     try {
       rmSync(partial, { force: true })
       createPrivateFile(partial)
-      await backup(this.#db, partial, { rate: PAGES_COPIED_AT_ONCE, progress: () => this.#group.turn() })
+      await this.#backUpTo(partial)
       // It may hold what is not durable here yet.
       await this.#wal?.allDurable()
       await flushFile(partial)
@@ -197,6 +196,14 @@ class SqliteDriver implements StorageDriver {
       rmSync(partial, { force: true })
       const failure = storeFailure(error, `the backup ${file}`)
       throw failure instanceof AppError ? failure : fileFailure(failure, 'write the backup', file)
+    }
+  }
+
+  /** The copy runs on another thread and fails when it meets an open transaction, so groups run between its steps. */
+  async #backUpTo(file: string): Promise<void> {
+    this.#group.hold()
+    try {
+      await backup(this.#db, file, { rate: PAGES_COPIED_AT_ONCE, progress: () => this.#group.turn() })
     } finally {
       this.#group.release()
     }
