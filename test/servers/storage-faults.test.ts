@@ -398,6 +398,14 @@ describe('store file', () => {
       expect(await driver.claim('q', { now: at(1), until: at(9), limit: 9 })).toEqual([])
       await expect(driver.commit([{ ...put('a', 'x'), expected: 99 } as DriverChange])).rejects.toThrow(VersionConflict)
       expect(disk.count).toBe(1)
+      const told = driver.commit([event])
+      await disk.begun(2)
+      disk.release()
+      await told
+      const pruned = driver.pruneEvents({ before: at(9), keep: 0 })
+      await disk.begun(3)
+      disk.release()
+      await pruned
     })
 
     it('that failed ends the store until it is opened anew', async () => {

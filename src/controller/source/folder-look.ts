@@ -3,7 +3,7 @@ import type { Logger } from '../../lib/log.ts'
 import { FolderWatch } from './folder-watch.ts'
 
 const GATHER_MS = 60
-/** A look at thousands of files takes a while, and each that we write ourselves is a reason for one: those in vain take a quarter of the time. */
+/** A look at thousands of files takes a while, and each that we write ourselves is a reason for one: each in vain is followed by a rest. */
 const REST = { times: 3, limitMs: 1_000 }
 
 export interface FolderLookOptions {

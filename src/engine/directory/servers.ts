@@ -67,7 +67,7 @@ export function createServers({ clock, random }: { readonly clock: Clock; readon
       if (gate.inside < limit) gate.inside += 1
       else {
         await waitInLine(gate.waiting, signal)
-        // Whose place this was has told by then how it went.
+        // Whose place this was has told by then how it went, if this was the last server to try.
         await turnOfTheLoop()
       }
       let left = false

@@ -1,5 +1,5 @@
 import { existsSync, rmSync } from 'node:fs'
-import { backup, type DatabaseSync, type SQLOutputValue, type StatementSync } from 'node:sqlite'
+import { backup, type DatabaseSync, type StatementSync } from 'node:sqlite'
 import { AppError, unavailable } from '../../lib/errors.ts'
 import {
   type ClaimedRecord,
@@ -13,6 +13,7 @@ import {
 import { alreadyThere, createPrivateFile, fileFailure, flushFile, publishFile } from './files.ts'
 import { compareKeys } from './keys.ts'
 import { openDatabase, openFrozenDatabase, storeFailure } from './sqlite-file.ts'
+import { integer, octets, toRecord } from './sqlite-rows.ts'
 import { type Sync, WalFlush } from './wal-flush.ts'
 import { WriteGroup } from './write-group.ts'
 
@@ -369,29 +370,6 @@ function prepare(db: DatabaseSync) {
     append: statement('INSERT INTO event (number, time, value) VALUES (?, ?, ?)'),
     forgetEvents: statement('DELETE FROM event WHERE number <= ?'),
   }
-}
-
-type Row = Record<string, SQLOutputValue>
-
-function toRecord(row: Row): DriverRecord {
-  const { key, queue, due } = row
-  if (typeof key !== 'string') throw new TypeError('a record of the store has no key')
-  return {
-    key,
-    version: integer(row['version']),
-    value: octets(row['value']),
-    ...(typeof queue === 'string' && { due: { queue, at: new Date(integer(due)) } }),
-  }
-}
-
-function integer(value: SQLOutputValue | undefined): number {
-  if (typeof value !== 'number') throw new TypeError('a field of the store should be an integer and is not')
-  return value
-}
-
-function octets(value: SQLOutputValue | undefined): Uint8Array {
-  if (!(value instanceof Uint8Array)) throw new TypeError('a field of the store should be octets and is not')
-  return value
 }
 
 /** The first octets that sort after every key with this prefix. UTF-8 holds no octet 0xff, so the last one can be raised. */
