@@ -4,11 +4,10 @@ import type { Secret } from '../../lib/secret.ts'
 import type { Admission, DirectoryDoor, Session } from '../directory/directory.ts'
 import { isDirectoryError } from '../directory/errors.ts'
 import { passwordChanges } from '../directory/password.ts'
-import { VersionConflict } from '../storage/driver.ts'
 import { UNKNOWN_OUTCOME } from './account.ts'
 import { findEntry } from './entry.ts'
 import { type DirectoryGuard, GuardClosed } from './guard.ts'
-import type { AccountHost, LoadedAccount } from './host.ts'
+import { type AccountHost, type LoadedAccount, requireUnchanged } from './host.ts'
 import { held } from './next-state.ts'
 import { failureClassOf, fateOf, troubleOf } from './outcome.ts'
 import type { TurnStep } from './turn-step.ts'
@@ -218,10 +217,6 @@ export class Contact {
       current = { loaded: saved, hold: renewed }
     }
   }
-}
-
-async function requireUnchanged(host: AccountHost, loaded: LoadedAccount): Promise<void> {
-  if (!(await host.isUnchanged(loaded))) throw new VersionConflict(host.lockKey)
 }
 
 function outcomeOf(error: AppError, isSent: boolean, dn: string | undefined, server: string | undefined): Outcome {

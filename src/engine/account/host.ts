@@ -1,5 +1,6 @@
 import type { Secret } from '../../lib/secret.ts'
 import type { BindIdentity, DirectorySettings, Schema } from '../directory/directory.ts'
+import { VersionConflict } from '../storage/driver.ts'
 import type { NewEvent } from '../storage/event.ts'
 import type { AccountState } from './account.ts'
 
@@ -50,4 +51,9 @@ export interface LoadedAccount {
   nextRotation(from: Date): Date
   /** What events about this account say: mount path, object path, owner. */
   readonly subject: Pick<NewEvent, 'mount' | 'path' | 'owner'>
+}
+
+/** Throws `VersionConflict` when the account is not as it was loaded: what it says is not to be acted by any more. */
+export async function requireUnchanged(host: AccountHost, loaded: LoadedAccount): Promise<void> {
+  if (!(await host.isUnchanged(loaded))) throw new VersionConflict(host.lockKey)
 }

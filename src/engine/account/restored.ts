@@ -7,7 +7,7 @@ import type { RestoreMark } from '../storage/restore-mark.ts'
 import { type AccountState, isTurning } from './account.ts'
 import { findEntry } from './entry.ts'
 import type { DirectoryGuard } from './guard.ts'
-import type { AccountHost, LoadedAccount } from './host.ts'
+import { type AccountHost, type LoadedAccount, requireUnchanged } from './host.ts'
 import { type AccountTurner, requireRecord } from './turn.ts'
 
 /**
@@ -86,8 +86,9 @@ async function prove(
   const { account, settings, identity, target } = loaded
   if (!account.confirmed || !mark) return
   const { password } = account.confirmed
-  const { dn, binds } = await guard.run(host.mountId, (admission) =>
-    door.withSession(
+  const { dn, binds } = await guard.run(host.mountId, async (admission) => {
+    await requireUnchanged(host, loaded)
+    return door.withSession(
       settings,
       identity,
       signal,
@@ -96,8 +97,8 @@ async function prove(
         return { dn, binds: await door.verify(settings, { name: dn, password }, signal, { server: session.server }) }
       },
       { admission },
-    ),
-  )
+    )
+  })
   const now = clock.now()
   if (binds) {
     const dueAt = account.failure?.retryAt ?? loaded.nextRotation(account.confirmed.since)

@@ -122,11 +122,9 @@ export class WriteGroup {
 
   #commit(group: readonly Write[]): (() => void)[] {
     const outcomes: (() => void)[] = []
-    let isAtWork = false
     try {
       this.#sql.begin.run()
       this.#hooks.begin()
-      isAtWork = true
       for (const write of group) {
         try {
           outcomes.push(write.work())
@@ -136,14 +134,13 @@ export class WriteGroup {
           outcomes.push(() => write.reject(error))
         }
       }
-      isAtWork = false
       this.#hooks.end()
       this.#sql.commit.run()
     } catch (error) {
       // After a full disk or an I/O error SQLite may have rolled back by itself.
       if (this.#db.isTransaction) this.#rollback()
       const failure = this.#hooks.undone(error)
-      if (group.length > 1 && isAtWork && isOwnFault(error)) return group.flatMap((write) => this.#commit([write]))
+      if (group.length > 1 && isOwnFault(error)) return group.flatMap((write) => this.#commit([write]))
       return group.map((write) => () => write.reject(failure))
     }
     this.#hooks.committed()

@@ -167,19 +167,29 @@ export async function renewLdapLogin(
   renewal: Readonly<Record<string, string>>,
   signal: AbortSignal,
 ): Promise<Login> {
-  const now = await requireConfig(deps, mount)
   const { username = '', password } = renewal
-  // The service's identity was taken away since: nobody could tell whether the user is still there.
-  if (!now.service && password === undefined) throw invalid('the login method changed since this login: log in again')
-  const user = await deps.guard.run(mount.id, async (admission) => {
+  const configured = async () => {
+    const now = await requireConfig(deps, mount)
+    // The service's identity was taken away since: nobody could tell whether the user is still there.
+    if (!now.service && password === undefined) throw invalid('the login method changed since this login: log in again')
+    return now
+  }
+  await configured()
+  const proven = await deps.guard.run(mount.id, async (admission) => {
+    // As it is configured by now, as for a login.
+    const then = await configured()
     const lookUp = { ...deps, admission, signal, warn: () => undefined }
-    if (password !== undefined) return prove(lookUp, now, username, new Secret(password), (_, work) => work())
-    const found = await findUser(lookUp, now, username)
+    if (password !== undefined) {
+      const user = await prove(lookUp, then, username, new Secret(password), (_, work) => work())
+      return user && { user, then }
+    }
+    const found = await findUser(lookUp, then, username)
     if (!found || isDisabled(found.entry, deps.clock.now())) return undefined
-    return describeUser(lookUp, now, username, found)
+    return { user: await describeUser(lookUp, then, username, found), then }
   })
-  if (!user) throw invalid(REFUSED)
-  return grant(deps, mount, now, username, user, { ...(password !== undefined && { password }) })
+  if (!proven) throw invalid(REFUSED)
+  const { user, then } = proven
+  return grant(deps, mount, then, username, user, { ...(password !== undefined && { password }) })
 }
 
 async function requireConfig({ store }: LdapAuthDeps, mount: Mount): Promise<Effective> {
