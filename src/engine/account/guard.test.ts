@@ -5,6 +5,7 @@ import { createLogger } from '../../lib/log.ts'
 import { systemRandom } from '../../lib/random.ts'
 import type { Admission } from '../directory/directory.ts'
 import { DirectoryError, type DirectoryErrorClass } from '../directory/errors.ts'
+import { VersionConflict } from '../storage/driver.ts'
 import { createDirectoryGuard, type DirectoryGuard, GuardClosed } from './guard.ts'
 
 const MINUTE = 60_000
@@ -82,6 +83,25 @@ describe('our own bind refused', () => {
     await outcome(guard, refused)
     await clock.advance(5 * MINUTE)
     expect(await outcome(guard, works)).toBe('answer')
+    expect(await outcome(guard, works)).toBe('not run: bind-refused')
+  })
+
+  test('a probe that ends before it asks, for its records have changed, leaves it to the next', async () => {
+    const { clock, guard } = await setUp()
+    await outcome(guard, refused)
+    await clock.advance(5 * MINUTE)
+    const changed = async () => {
+      throw new VersionConflict('role')
+    }
+    await expect(guard.run('m1', changed)).rejects.toThrow(VersionConflict)
+    expect(await outcome(guard, refused)).toBe('bind-refused')
+    // One that asked has used it up, whatever changed afterwards.
+    await clock.advance(5 * MINUTE)
+    const asked = async (admission: Admission) => {
+      await admission.bind('s1', never, fails('bind-refused')).catch(() => undefined)
+      return changed()
+    }
+    await expect(guard.run('m1', asked)).rejects.toThrow(VersionConflict)
     expect(await outcome(guard, works)).toBe('not run: bind-refused')
   })
 

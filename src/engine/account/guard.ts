@@ -121,7 +121,8 @@ class Guard implements DirectoryGuard {
       this.#outages.delete(mountId)
       return result
     } catch (error) {
-      this.#note(mountId, pass, error)
+      if (error instanceof VersionConflict) await this.#giveBack(mountId, pass)
+      else this.#note(mountId, pass, error)
       throw error
     } finally {
       const outage = pass.isProbe ? this.#outages.get(mountId) : undefined
@@ -152,7 +153,14 @@ class Guard implements DirectoryGuard {
     const now = this.#clock.now()
     const resets = this.#resets.get(mountId) ?? 0
     const refusal = await this.#store.readRemembered(refusalKind, mountId)
-    const pass: Pass = { isProbe: false, isProof: false, isConnected: false, resets, version: refusal?.version ?? 0 }
+    const pass: Pass = {
+      isProbe: false,
+      isProof: false,
+      hasAsked: false,
+      isConnected: false,
+      resets,
+      version: refusal?.version ?? 0,
+    }
     if (refusal?.value.probeAt) {
       if (refusal.value.probeAt > now) throw new GuardClosed('bind-refused', refusal.value.probeAt)
       // The next probe's time is moved before this one begins: who loses this race, here or on another server, is no probe.
@@ -178,6 +186,7 @@ class Guard implements DirectoryGuard {
       if (known?.value.probeAt) throw new GuardClosed('bind-refused', known.value.probeAt)
       throw unavailable('the connection of this mount has been configured anew; try again')
     }
+    pass.hasAsked = true
     try {
       await bind()
     } catch (error) {
@@ -187,6 +196,13 @@ class Guard implements DirectoryGuard {
     if (!known?.value.probeAt) return
     await this.#record(mountId, pass, {})
     this.#log.info({ mount: mountId }, 'the directory accepts our bind again')
+  }
+
+  /** Work whose records had changed before it asked leaves the probe to the next. */
+  async #giveBack(mountId: string, pass: Pass): Promise<void> {
+    if (!pass.isProof || pass.hasAsked) return
+    const refusal = (await this.#store.readRemembered(refusalKind, mountId))?.value
+    if (refusal?.since) await this.#record(mountId, pass, { since: refusal.since, probeAt: this.#clock.now() })
   }
 
   async #noteRefusal(mountId: string, pass: Pass): Promise<void> {
@@ -244,6 +260,8 @@ interface Pass {
   readonly isProbe: boolean
   /** Of a refused bind. */
   readonly isProof: boolean
+  /** It has sent a bind as the mount. */
+  hasAsked: boolean
   /** Of the mount's record when it was let in, and after what its own binds wrote there. */
   version: number
   readonly resets: number
