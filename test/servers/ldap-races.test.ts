@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import type { TurnSteps } from '../../src/engine/account/turn-step.ts'
 import { createMemoryDriver } from '../../src/engine/storage/memory.ts'
-import { type LdapEngine, MOUNT, startLdapEngine, text } from '../support/ldap-engine.ts'
+import { tenancyBody, writeTenancy } from '../../src/engine/tenancy/table.ts'
+import { type LdapEngine, MOUNT, startLdapEngine, tenant, text } from '../support/ldap-engine.ts'
 import { binds, type Slapd, SUFFIX } from '../support/slapd.ts'
 import {
   type Hook,
@@ -158,6 +159,26 @@ test('a configuration corrected between the start of a turn and its bind: the on
   expect(await told(own.write('rotate-role/a'))).toBe('done')
   const { password } = await own.read('static-cred/a')
   expect(await binds(slapd, dnOf('static-2'), text(password))).toBe(true)
+})
+
+test('a configuration corrected before a tenant’s account is looked for: the one before is not bound with any more', async () => {
+  const driver = createMemoryDriver()
+  await using own = await startLdapEngine({ driver, clock })
+  await own.write('config', config())
+  const entry = { principals: ['kubernetes:a'], kinds: ['StaticRole'], allowed_dns: [SUFFIX] }
+  const { value: table } = tenancyBody.parse({ entries: [entry] })
+  await own.store.commit([writeTenancy(MOUNT.id, { entries: table.entries ?? [] })])
+  await own.write('config', { bindpass: 'wrong', request_timeout: 2 })
+  const get = driver.get.bind(driver)
+  // The bounds of a tenant are read after the configuration, and before the directory is asked.
+  driver.get = async (key) => {
+    if (!key.startsWith('tenancy/')) return get(key)
+    driver.get = get
+    await own.write('config', { bindpass: 'svc-manager-secret' })
+    return get(key)
+  }
+  expect(await told(own.write('static-role/a/app', role('static-2'), tenant('a')))).toBe('done')
+  expect(driver.get).toBe(get)
 })
 
 test('the same configuration written again asks for no other bind while ours is refused', async () => {

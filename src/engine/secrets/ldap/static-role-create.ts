@@ -48,7 +48,8 @@ export async function createStaticRole(
   const { username, rotationPeriod } = fields
   if (!username?.trim()) throw invalid('username is required')
   if (rotationPeriod === undefined) throw invalid('rotation_period is required')
-  const { value: config } = await requireConfig(store, mount.id)
+  const stored = await requireConfig(store, mount.id)
+  const config = stored.value
   const asked = {
     username,
     ...(fields.dn && { dn: fields.dn }),
@@ -69,7 +70,7 @@ export async function createStaticRole(
     return turn(deps, call, name)
   }
   const identities = givenIdentities(config, asked)
-  const { entryDn, entry = [], requireCount } = await admit(deps, call, { name, config, identities, ...asked })
+  const { entryDn, entry = [], requireCount } = await admit(deps, call, { name, config: stored, identities, ...asked })
   const { principal } = caller
   // Beside a DN a tenant's name for the account proves nothing: kept, it would keep the account of that name from its own tenant.
   const held = principal === undefined || asked.dn === undefined ? identities : entryIdentities(config, asked.dn)
@@ -123,7 +124,7 @@ export function isSameDefinition(a: Definition, b: Definition): boolean {
 
 export type Admission = Pick<Definition, 'username' | 'dn' | 'rotationPeriodMs'> & {
   readonly name: string
-  readonly config: EngineConfig
+  readonly config: Stored<EngineConfig>
   readonly identities: readonly string[]
 }
 
@@ -143,9 +144,10 @@ export interface Admitted {
 export async function admit(
   deps: Pick<StaticRoleDeps, 'store' | 'door' | 'guard'>,
   { mount, caller, signal }: Call<StaticRole>,
-  { name, config, identities, rotationPeriodMs, ...account }: Admission,
+  { name, config: stored, identities, rotationPeriodMs, ...account }: Admission,
 ): Promise<Admitted> {
   const { principal } = caller
+  const config = stored.value
   if (principal === undefined) {
     if (isBindAccount(config, identities)) throw ownAccount()
     return {}
@@ -153,7 +155,7 @@ export async function admit(
   const table = await readTenancy(deps.store, mount.id)
   // What needs no look into the directory is refused without one.
   requireName(table, { principal, kind: 'StaticRole' }, name)
-  const entryDn = await findAccount(deps, mount.id, config, account, signal)
+  const entryDn = await findAccount(deps, stored, account, signal)
   const entry = entryDn === undefined ? [] : entryIdentities(config, entryDn)
   if (entryDn === undefined || isBindAccount(config, [...identities, ...entry]))
     throw invalid(NO_SUCH_ACCOUNT, { reason: 'not-permitted' })

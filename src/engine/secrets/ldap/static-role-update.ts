@@ -118,8 +118,8 @@ async function admitUpdate(
   const { principal } = caller
   if (principal === undefined || call.fields.disown) return {}
   if (isAdopted) {
-    const { value: config } = await requireConfig(deps.store, mount.id)
-    return admit(deps, call, { ...role, name, config, identities: givenIdentities(config, role) })
+    const config = await requireConfig(deps.store, mount.id)
+    return admit(deps, call, { ...role, name, config, identities: givenIdentities(config.value, role) })
   }
   requireStaticRole(await readTenancy(deps.store, mount.id), principal, {
     name,
