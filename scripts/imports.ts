@@ -9,7 +9,7 @@ import path from 'node:path'
 const MAY_IMPORT: Record<string, readonly string[]> = {
   lib: [],
   template: [],
-  schema: ['lib', 'engine/request.ts'],
+  schema: ['lib'],
   engine: ['lib', 'schema', 'template', 'engine'],
   'engine/auth/ldap': [
     ...core(),

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import type { ContentAnswer } from '../engine/request.ts'
 import { AppError, denied, invalid, unavailable } from '../lib/errors.ts'
 import { createLogger } from '../lib/log.ts'
 import { systemRandom } from '../lib/random.ts'
 import { Secret } from '../lib/secret.ts'
+import type { ContentAnswer } from '../schema/answer.ts'
 import { encode } from './encode.ts'
 import { errorReply } from './errors.ts'
 

@@ -1,7 +1,8 @@
-import type { ContentAnswer, EngineAnswer, EngineRequest } from '../engine/request.ts'
+import type { EngineRequest } from '../engine/request.ts'
 import { invalid } from '../lib/errors.ts'
 import type { Secret } from '../lib/secret.ts'
-import { layoutAnswer } from '../schema/answer.ts'
+import type { ContentAnswer, EngineAnswer } from '../schema/answer.ts'
+import { layoutAnswer } from '../schema/answer-json.ts'
 
 export interface Reply {
   readonly status: number

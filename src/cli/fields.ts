@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import type { Fields } from '../client/transport.ts'
 import { invalid, messageOf } from '../lib/errors.ts'
-import { isObject } from '../schema/answer.ts'
+import { isObject } from '../schema/answer-json.ts'
 
 /**
  * Parameters as they are typed: `key=value`, `key=@file`, `key=-` (standard input), and `-` or `@file` for a whole JSON object. A value that

@@ -1,7 +1,7 @@
 import { stringify } from 'yaml'
 import type { Answer } from '../client/client.ts'
 import { invalid } from '../lib/errors.ts'
-import type { Json, JsonObject } from '../schema/answer.ts'
+import type { Json, JsonObject } from '../schema/answer-json.ts'
 
 export type Format = 'table' | 'json' | 'yaml'
 

@@ -1,4 +1,4 @@
-import { isObject, type Json, type JsonObject } from '../schema/answer.ts'
+import { isObject, type Json, type JsonObject } from '../schema/answer-json.ts'
 
 /** Something that happened in the engine, as its feed tells it. */
 export interface FeedEvent {

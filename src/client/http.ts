@@ -1,7 +1,7 @@
 import { Agent, type Dispatcher, errors, request as send } from 'undici'
 import { AppError, denied, invalid, messageOf, notFound, unavailable, unsupported } from '../lib/errors.ts'
 import type { Secret } from '../lib/secret.ts'
-import { isObject, type Json, jsonOf } from '../schema/answer.ts'
+import { isObject, type Json, jsonOf } from '../schema/answer-json.ts'
 import { type DoorRequest, queryOf, type Transport } from './transport.ts'
 
 export interface HttpOptions {

@@ -1,7 +1,7 @@
 import type { EngineDoor } from '../engine/request.ts'
 import type { Random } from '../lib/random.ts'
 import type { Secret } from '../lib/secret.ts'
-import { isObject, type JsonObject, jsonOf, layoutAnswer } from '../schema/answer.ts'
+import { isObject, type JsonObject, jsonOf, layoutAnswer } from '../schema/answer-json.ts'
 import { listPath } from '../schema/path.ts'
 import { queryOf, type Transport } from './transport.ts'
 

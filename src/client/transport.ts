@@ -1,6 +1,6 @@
 import type { Operation } from '../engine/request.ts'
 import type { Secret } from '../lib/secret.ts'
-import type { Json, JsonObject } from '../schema/answer.ts'
+import type { Json, JsonObject } from '../schema/answer-json.ts'
 
 /** Parameters of a request. Secrets stay wrapped until the transport sends them. */
 type Field = null | boolean | number | string | Secret | readonly Field[] | { readonly [name: string]: Field }

@@ -1,7 +1,8 @@
 import type { Secret } from '../lib/secret.ts'
 import type { Worker } from '../lib/worker.ts'
+import type { AuthAnswer, ContentAnswer } from '../schema/answer.ts'
 import type { WireBody } from '../schema/wire.ts'
-import type { AuthAnswer, ContentAnswer, Remote } from './request.ts'
+import type { Remote } from './request.ts'
 
 /**
  * What a backend is: a list of routes, tried in order, and the background work that belongs to them. A backend never sees HTTP, never

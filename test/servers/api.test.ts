@@ -12,11 +12,12 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { DEFAULT_LIMITS, type Limits } from '../../src/api/limits.ts'
 import type { Listener } from '../../src/api/listener.ts'
 import { type ApiServer, startApi } from '../../src/api/server.ts'
-import type { EngineAnswer, EngineDoor, EngineRequest } from '../../src/engine/request.ts'
+import type { EngineDoor, EngineRequest } from '../../src/engine/request.ts'
 import { systemClock } from '../../src/lib/clock.ts'
 import { unavailable } from '../../src/lib/errors.ts'
 import { createLogger } from '../../src/lib/log.ts'
 import { systemRandom } from '../../src/lib/random.ts'
+import type { EngineAnswer } from '../../src/schema/answer.ts'
 
 /** An engine that tells what it was asked; `hold/…` answers when let go, `sys/events` when told to stop. */
 class EchoEngine implements EngineDoor {

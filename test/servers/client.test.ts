@@ -7,12 +7,13 @@ import { type ApiServer, startApi } from '../../src/api/server.ts'
 import { type Client, createClient } from '../../src/client/client.ts'
 import { httpTransport } from '../../src/client/http.ts'
 import { inProcessTransport } from '../../src/client/in-process.ts'
-import type { ContentAnswer, EngineAnswer, EngineDoor, EngineRequest } from '../../src/engine/request.ts'
+import type { EngineDoor, EngineRequest } from '../../src/engine/request.ts'
 import { systemClock } from '../../src/lib/clock.ts'
 import { AppError, denied, invalid, notFound, unavailable, unsupported } from '../../src/lib/errors.ts'
 import { createLogger } from '../../src/lib/log.ts'
 import { systemRandom } from '../../src/lib/random.ts'
 import { Secret } from '../../src/lib/secret.ts'
+import type { ContentAnswer, EngineAnswer } from '../../src/schema/answer.ts'
 
 const failures: Record<string, () => Error> = {
   invalid: () => invalid('field x'),

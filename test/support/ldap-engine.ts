@@ -3,7 +3,7 @@ import { createAccountTurner } from '../../src/engine/account/turn.ts'
 import type { TurnSteps } from '../../src/engine/account/turn-step.ts'
 import type { Caller, Mount, Reply } from '../../src/engine/backend.ts'
 import { createDirectoryDoor } from '../../src/engine/directory/door.ts'
-import type { Operation, Values } from '../../src/engine/request.ts'
+import type { Operation } from '../../src/engine/request.ts'
 import { findRoute } from '../../src/engine/router.ts'
 import { createLdapSecretsBackend } from '../../src/engine/secrets/ldap/backend.ts'
 import type { StorageDriver } from '../../src/engine/storage/driver.ts'
@@ -14,6 +14,7 @@ import { createLogger } from '../../src/lib/log.ts'
 import { systemRandom } from '../../src/lib/random.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { runWorker } from '../../src/lib/worker.ts'
+import type { Values } from '../../src/schema/answer.ts'
 
 /** The LDAP secrets engine over a store, without the request pipeline: its routes are called directly, fields parsed as the pipeline does. */
 export interface LdapEngine extends AsyncDisposable {

@@ -1,5 +1,6 @@
+import type { EngineAnswer } from '../../schema/answer.ts'
 import type { Caller } from '../backend.ts'
-import type { EngineAnswer, EngineRequest } from '../request.ts'
+import type { EngineRequest } from '../request.ts'
 import type { Barrier } from '../seal/barrier.ts'
 import { type Hash, recordedAnswer, recordedFields, recordedMessage } from './recorded.ts'
 

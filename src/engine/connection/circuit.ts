@@ -1,6 +1,6 @@
+import type { Values } from '../../schema/answer.ts'
 import type { DirectoryGuard } from '../account/guard.ts'
 import type { Caller } from '../backend.ts'
-import type { Values } from '../request.ts'
 
 /** Whether the directory of a mount is asked at present, for the controller, who tells its resource. */
 export async function circuitValues(

@@ -1,9 +1,9 @@
 import * as z from 'zod'
 import type { Clock } from '../../lib/clock.ts'
+import type { Values } from '../../schema/answer.ts'
 import { duration, integer } from '../../schema/fields.ts'
 import { wire } from '../../schema/wire.ts'
 import { type Route, route } from '../backend.ts'
-import type { Values } from '../request.ts'
 import type { EngineEvent } from '../storage/event.ts'
 import type { Store } from '../storage/store.ts'
 

@@ -1,7 +1,7 @@
 import type { Clock } from '../../lib/clock.ts'
 import { invalid } from '../../lib/errors.ts'
+import type { Values } from '../../schema/answer.ts'
 import { type Route, route } from '../backend.ts'
-import type { Values } from '../request.ts'
 
 /**
  * The level of the API that clients may count on: Terraform and others decide by this number which fields to send. Our own

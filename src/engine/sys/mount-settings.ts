@@ -2,11 +2,11 @@ import { isDeepStrictEqual } from 'node:util'
 import * as z from 'zod'
 import { parseDurationMs } from '../../lib/duration.ts'
 import { invalid } from '../../lib/errors.ts'
+import type { Values } from '../../schema/answer.ts'
 import { choice, duration, flag, integer, text } from '../../schema/fields.ts'
 import { type WireBody, wire } from '../../schema/wire.ts'
 import type { Mount } from '../backend.ts'
 import { DEFAULT_LOCKOUT, type MountSettings } from '../mount/mount-table.ts'
-import type { Values } from '../request.ts'
 
 /** The settings of a mount: as they are written when it is made and when it is tuned, and as they are read. */
 

@@ -1,8 +1,8 @@
 import { invalid } from '../../lib/errors.ts'
+import type { Values } from '../../schema/answer.ts'
 import { type Call, type Caller, type Mount, type Reply, type Route, route } from '../backend.ts'
 import type { MountRemoval } from '../mount/mount-removal.ts'
 import type { MountTable } from '../mount/mount-table.ts'
-import type { Values } from '../request.ts'
 import { requireWritable } from '../tenancy/owner.ts'
 import { describe, isUntouched, mountBody, tuneBody, tuned, tuning } from './mount-settings.ts'
 

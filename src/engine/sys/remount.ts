@@ -1,10 +1,10 @@
 import * as z from 'zod'
 import { invalid } from '../../lib/errors.ts'
+import type { Values } from '../../schema/answer.ts'
 import { text } from '../../schema/fields.ts'
 import { wire } from '../../schema/wire.ts'
 import { type Mount, type Route, route } from '../backend.ts'
 import type { MountTable } from '../mount/mount-table.ts'
-import type { Values } from '../request.ts'
 import { requireWritable } from '../tenancy/owner.ts'
 
 const body = wire(z.object({ from: text(512), to: text(512) }))

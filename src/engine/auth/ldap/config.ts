@@ -1,4 +1,5 @@
 import { invalid } from '../../../lib/errors.ts'
+import type { Values } from '../../../schema/answer.ts'
 import { requireAttribute, requireRotation, requireTls, requireUrls } from '../../../schema/ldap-connection.ts'
 import { normalizePolicies, requireTokenFields } from '../../../schema/token-fields.ts'
 import type { DirectoryGuard } from '../../account/guard.ts'
@@ -8,7 +9,6 @@ import { isSameConnection, type MountConnection } from '../../connection/connect
 import { proveBind } from '../../connection/proof.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
 import { parseFilter } from '../../directory/filter.ts'
-import type { Values } from '../../request.ts'
 import { retryConflicts } from '../../storage/retry.ts'
 import { publish, put, type Store } from '../../storage/store.ts'
 import { requireWritable } from '../../tenancy/owner.ts'

@@ -1,9 +1,9 @@
 import * as z from 'zod'
 import type { Clock } from '../../../lib/clock.ts'
+import type { Value, Values } from '../../../schema/answer.ts'
 import { secretText, text } from '../../../schema/fields.ts'
 import { wire } from '../../../schema/wire.ts'
 import { type Handler, type Reply, type Route, route } from '../../backend.ts'
-import type { Value, Values } from '../../request.ts'
 import type { LiveToken, TokenService } from '../../token/token-service.ts'
 import { requireAccessor, requireOwn, requireToken } from './named.ts'
 

@@ -1,4 +1,5 @@
 import { invalid } from '../../../lib/errors.ts'
+import type { Values } from '../../../schema/answer.ts'
 import {
   CONNECTION_DEFAULTS,
   requireAttribute,
@@ -13,7 +14,6 @@ import { type Call, type Route, route } from '../../backend.ts'
 import { circuitValues } from '../../connection/circuit.ts'
 import { proveBind } from '../../connection/proof.ts'
 import type { DirectoryDoor } from '../../directory/directory.ts'
-import type { Values } from '../../request.ts'
 import { VersionConflict } from '../../storage/driver.ts'
 import { publish, put, remove, type Store, type Stored } from '../../storage/store.ts'
 import { bindIdentity, mountConnection } from './directory-access.ts'
