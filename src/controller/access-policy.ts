@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { valueAt } from '../lib/value-at.ts'
 import { AccessPolicy, type AccessPolicySpec } from '../schema/access-policy.ts'
 import { LdapAuth } from '../schema/ldap-auth.ts'
 import { LdapGroupMapping } from '../schema/ldap-group-mapping.ts'
@@ -61,8 +62,8 @@ export function accessPolicyReconciler(
 
   /** Resources that give this policy to who logs in. */
   function usersOf(name: string) {
-    const mappings = source.list(LdapGroupMapping.kind).filter(({ spec }) => names(field(spec, 'policies'), name))
-    const mounts = source.list(LdapAuth.kind).filter(({ spec }) => names(field(field(spec, 'token'), 'policies'), name))
+    const mappings = source.list(LdapGroupMapping.kind).filter(({ spec }) => names(valueAt(spec, 'policies'), name))
+    const mounts = source.list(LdapAuth.kind).filter(({ spec }) => names(valueAt(spec, 'token', 'policies'), name))
     return [...mappings, ...mounts]
   }
 }
@@ -70,10 +71,6 @@ export function accessPolicyReconciler(
 /** Whether a list of an unparsed spec names a policy; their names know no case. */
 function names(list: unknown, policy: string): boolean {
   return Array.isArray(list) && list.some((name) => String(name).trim().toLowerCase() === policy)
-}
-
-function field(spec: unknown, name: string): unknown {
-  return typeof spec === 'object' && spec !== null ? Reflect.get(spec, name) : undefined
 }
 
 /** The text of a policy: as it was given, or its rules as JSON; several rules for one path stand in a list. */

@@ -6,6 +6,7 @@ import type { Clock } from '../lib/clock.ts'
 import { messageOf } from '../lib/errors.ts'
 import type { Logger } from '../lib/log.ts'
 import type { Random } from '../lib/random.ts'
+import { valueAt } from '../lib/value-at.ts'
 import { AccessPolicy } from '../schema/access-policy.ts'
 import type { Condition } from '../schema/conditions.ts'
 import { findKind, KINDS } from '../schema/kinds.ts'
@@ -17,7 +18,7 @@ import { engineAccess } from './access.ts'
 import { accessPolicyReconciler } from './access-policy.ts'
 import { ClaimIndex } from './claims.ts'
 import { DirectorySlots } from './directory-slots.ts'
-import { authNameOf, authReconciler } from './ldap-auth.ts'
+import { authReconciler } from './ldap-auth.ts'
 import { engineReconciler } from './ldap-engine.ts'
 import { groupMappingReconciler } from './ldap-group-mapping.ts'
 import { staticRoleReconciler } from './ldap-static-role.ts'
@@ -179,8 +180,8 @@ async function run(options: ControllerOptions): Promise<void> {
     const waits = (of: string, refers: (spec: unknown) => boolean) => {
       for (const { metadata, spec } of source.list(of)) if (refers(spec)) enqueue(refTo(of, metadata))
     }
-    if (kind === LdapEngine.kind) waits(LdapStaticRole.kind, (spec) => nameIn(spec, 'engineRef') === name)
-    if (kind === LdapAuth.kind) waits(LdapGroupMapping.kind, (spec) => authNameOf(spec) === name)
+    if (kind === LdapEngine.kind) waits(LdapStaticRole.kind, (spec) => valueAt(spec, 'engineRef', 'name') === name)
+    if (kind === LdapAuth.kind) waits(LdapGroupMapping.kind, (spec) => valueAt(spec, 'authRef', 'name') === name)
     // Which policies it no longer names nobody knows any more.
     if (kind === LdapAuth.kind || kind === LdapGroupMapping.kind) everything(AccessPolicy.kind, { afterMs: 1000 })
   }
@@ -194,7 +195,7 @@ async function run(options: ControllerOptions): Promise<void> {
   function outputOwners({ namespace, name }: ResourceRef): ResourceRef[] {
     return source
       .list(LdapStaticRole.kind, namespace)
-      .filter(({ metadata, spec }) => (nameIn(spec, 'output') ?? metadata.name) === name)
+      .filter(({ metadata, spec }) => (valueAt(spec, 'output', 'name') ?? metadata.name) === name)
       .map(({ metadata }) => refTo(LdapStaticRole.kind, metadata))
   }
 
@@ -204,7 +205,7 @@ async function run(options: ControllerOptions): Promise<void> {
 
   /** Only roles tell how their directory is: their engine's object is looked at when that may be news. */
   function tellEngine(role: ResourceRef, type: string): void {
-    const name = nameIn(source.get(role)?.spec, 'engineRef')
+    const name = valueAt(source.get(role)?.spec, 'engineRef', 'name')
     if (typeof name !== 'string') return
     const ref = { kind: LdapEngine.kind, name }
     const isConnected = conditionIn(source.get(ref)?.status, 'Connected')?.status === 'True'
@@ -261,15 +262,8 @@ function refTo(kind: string, { name, namespace }: { readonly name: string; reado
   return { kind, name, ...(namespace !== undefined && { namespace }) }
 }
 
-/** `spec.<field>.name` of an unparsed spec. */
-function nameIn(spec: unknown, field: string): unknown {
-  const value: unknown = typeof spec === 'object' && spec !== null ? Reflect.get(spec, field) : undefined
-  return typeof value === 'object' && value !== null ? Reflect.get(value, 'name') : undefined
-}
-
 /** A condition of an unparsed status. */
 function conditionIn(status: unknown, type: string): Partial<Condition> | undefined {
-  const conditions: unknown =
-    typeof status === 'object' && status !== null ? Reflect.get(status, 'conditions') : undefined
+  const conditions = valueAt(status, 'conditions')
   return Array.isArray(conditions) ? conditions.find((one: Partial<Condition>) => one.type === type) : undefined
 }

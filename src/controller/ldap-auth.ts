@@ -1,4 +1,5 @@
 import type { Fields } from '../client/transport.ts'
+import { valueAt } from '../lib/value-at.ts'
 import { LdapAuth, type LdapAuthSpec } from '../schema/ldap-auth.ts'
 import { LdapGroupMapping } from '../schema/ldap-group-mapping.ts'
 import { statementFor } from './access.ts'
@@ -92,18 +93,12 @@ export function authReconciler(deps: ReconcilerDeps): Reconciler<typeof LdapAuth
   }
 
   function mappingsOf(name: string) {
-    return source.list(LdapGroupMapping.kind).filter(({ spec }) => authNameOf(spec) === name)
+    return source.list(LdapGroupMapping.kind).filter(({ spec }) => valueAt(spec, 'authRef', 'name') === name)
   }
 
   function enqueueMappings(name: string): void {
     for (const { metadata } of mappingsOf(name)) enqueue({ kind: LdapGroupMapping.kind, name: metadata.name })
   }
-}
-
-/** The name of the LdapAuth that an unparsed mapping refers to. */
-export function authNameOf(spec: unknown): unknown {
-  const ref: unknown = typeof spec === 'object' && spec !== null ? Reflect.get(spec, 'authRef') : undefined
-  return typeof ref === 'object' && ref !== null ? Reflect.get(ref, 'name') : undefined
 }
 
 /** Absent fields go back to their defaults, for a write keeps what it does not name. */

@@ -1,3 +1,4 @@
+import { valueAt } from '../lib/value-at.ts'
 import { LdapEngine, type LdapEngineSpec, type LdapEngineStatus } from '../schema/ldap-engine.ts'
 import { LdapStaticRole } from '../schema/ldap-static-role.ts'
 import { type As, statementFor } from './access.ts'
@@ -120,7 +121,7 @@ export function engineReconciler(
   }
 
   function rolesOf(name: string) {
-    return source.list(LdapStaticRole.kind).filter(({ spec }) => engineNameOf(spec) === name)
+    return source.list(LdapStaticRole.kind).filter(({ spec }) => valueAt(spec, 'engineRef', 'name') === name)
   }
 
   function enqueueRoles(name: string, where: (namespace: string) => boolean = () => true): void {
@@ -152,13 +153,8 @@ function isOlder(one: ObjectMeta, other: ObjectMeta): boolean {
   return difference < 0 || (difference === 0 && one.name < other.name)
 }
 
-function engineNameOf(spec: unknown): unknown {
-  const ref: unknown = typeof spec === 'object' && spec !== null ? Reflect.get(spec, 'engineRef') : undefined
-  return typeof ref === 'object' && ref !== null ? Reflect.get(ref, 'name') : undefined
-}
-
 function pathOf({ metadata, spec }: { metadata: { name: string }; spec: unknown }): unknown {
-  return (typeof spec === 'object' && spec !== null ? Reflect.get(spec, 'path') : undefined) ?? metadata.name
+  return valueAt(spec, 'path') ?? metadata.name
 }
 
 function configFields(spec: LdapEngineSpec, resolved: Resolved): Pick<WantedConfig, 'readable' | 'hidden'> {

@@ -1,3 +1,5 @@
+import { AppError } from '../lib/errors.ts'
+import { valueAt } from '../lib/value-at.ts'
 import { LdapAuth } from '../schema/ldap-auth.ts'
 import { LdapGroupMapping, type LdapGroupMappingSpec } from '../schema/ldap-group-mapping.ts'
 import { no, yes } from './conditions.ts'
@@ -61,8 +63,7 @@ export function groupMappingReconciler(
   function groupPath({ authRef, groupName }: LdapGroupMappingSpec): string | undefined {
     const auth = source.get({ kind: LdapAuth.kind, name: authRef.name })
     if (!auth || auth.metadata.deletionTimestamp) return undefined
-    const path: unknown =
-      typeof auth.spec === 'object' && auth.spec !== null ? Reflect.get(auth.spec, 'path') : undefined
+    const path = valueAt(auth.spec, 'path')
     return `auth/${typeof path === 'string' ? path : authRef.name}/groups/${groupName}`
   }
 }
@@ -76,5 +77,5 @@ function sameSet(seen: unknown, wanted: readonly string[]): boolean {
 
 /** The mount is gone, and the mapping with it. */
 function isAbsent(error: unknown): boolean {
-  return typeof error === 'object' && error !== null && Reflect.get(error, 'kind') === 'not-found'
+  return error instanceof AppError && error.kind === 'not-found'
 }

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { valueAt } from '../lib/value-at.ts'
 import { type AnyRule, isSet, type Kind, pairLimit, rulesFor, sameValue, unwrap } from './resource.ts'
 
 /** A spec that was understood, or why not, in sentences that name the field. */
@@ -21,10 +22,7 @@ export function readSpec<S extends z.ZodObject>(
 }
 
 function issueText(issue: z.core.$ZodIssue, raw: unknown): string {
-  const given = issue.path.reduce<unknown>(
-    (at, name) => (at instanceof Object ? Reflect.get(at, name) : undefined),
-    raw,
-  )
+  const given = valueAt(raw, ...issue.path)
   const message = given === undefined && issue.code === 'invalid_type' ? 'is required' : issue.message
   return `${['spec', ...issue.path.map(String)].join('.')}: ${message}`
 }

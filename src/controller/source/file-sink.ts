@@ -1,5 +1,6 @@
 import type { Clock } from '../../lib/clock.ts'
 import type { Logger } from '../../lib/log.ts'
+import { valueAt } from '../../lib/value-at.ts'
 import { sameValue } from '../../schema/resource.ts'
 import { type ObjectStore, refOf, type StoredObject } from './object-store.ts'
 import type { SecretDirectory } from './secret-directory.ts'
@@ -78,8 +79,7 @@ function withRejection(object: StoredObject, status: unknown, now: Date): unknow
 }
 
 function conditionsOf(status: unknown): Record<string, unknown>[] {
-  const conditions: unknown =
-    typeof status === 'object' && status !== null ? Reflect.get(status, 'conditions') : undefined
+  const conditions = valueAt(status, 'conditions')
   return Array.isArray(conditions) ? conditions : []
 }
 
