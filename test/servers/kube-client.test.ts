@@ -11,6 +11,7 @@ import { kubeconfigEndpoint } from '../../src/controller/runtime/kubeconfig.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { systemRandom } from '../../src/lib/random.ts'
 import { until } from '../support/cluster.ts'
+import { freePort } from '../support/ports.ts'
 import { failure, fastClock, reply, type ScriptedKube, scriptedKube } from '../support/scripted-kube.ts'
 
 const ref = { namespace: 'ns', name: 'a' }
@@ -237,7 +238,7 @@ describe('in a pod', () => {
   beforeEach(async () => {
     dir = mkdtempSync(join(tmpdir(), 'kt-pod-'))
     accepted = 'first'
-    server = await serve(newCertificate('one'))
+    server = await serve(newCertificate('one'), await freePort())
     writeFileSync(join(dir, 'token'), 'first\n')
     writeFileSync(join(dir, 'namespace'), 'keyturn-system')
   })
@@ -255,7 +256,7 @@ describe('in a pod', () => {
     writeFileSync(join(dir, 'ca.crt'), files.cert)
     return files
   }
-  async function serve(tls: { key: string; cert: string }, port = 0): Promise<ScriptedKube> {
+  async function serve(tls: { key: string; cert: string }, port: number): Promise<ScriptedKube> {
     const scripted = await scriptedKube({ tls, port })
     scripted.handle = (request, response) =>
       request.headers['authorization'] === `Bearer ${accepted}`

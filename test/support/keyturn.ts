@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Agent, type Dispatcher, request } from 'undici'
-import { freePort } from './slapd.ts'
+import { freePort } from './ports.ts'
 
 /** A keyturn process as users run it: `keyturn server` or `keyturn dev`, on loopback, on a data directory of its own. Ends with the test process. */
 export interface Keyturn {

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
+import { freePort } from './ports.ts'
 
 /**
  * A scratch OpenLDAP server on loopback, seeded, with certificates; `slapd/slapd.sh` says what the environment can ask for. The kernel ends
@@ -38,15 +39,6 @@ const script = path.join(import.meta.dirname, 'slapd/slapd.sh')
 
 export function slapdAvailable(): boolean {
   return existsSync('/usr/sbin/slapd') && existsSync('/usr/bin/ldapmodify')
-}
-
-export async function freePort(host = '127.0.0.1'): Promise<number> {
-  const server = net.createServer()
-  await new Promise<void>((resolve) => server.listen(0, host, resolve))
-  const address = server.address()
-  await new Promise<void>((resolve) => server.close(() => resolve()))
-  if (address === null || typeof address === 'string') throw new Error('no port')
-  return address.port
 }
 
 export async function startSlapd(env: Record<string, string> = {}): Promise<Slapd> {
