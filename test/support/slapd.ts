@@ -35,6 +35,7 @@ export interface Slapd {
 export const SUFFIX = 'dc=example,dc=test'
 
 const exec = promisify(execFile)
+const READY_MS = 60_000
 const script = path.join(import.meta.dirname, 'slapd/slapd.sh')
 
 export function slapdAvailable(): boolean {
@@ -97,7 +98,7 @@ function hasEnded(child: ChildProcess): boolean {
 }
 
 async function untilOpen(host: string, port: number, child: ChildProcess): Promise<void> {
-  const end = performance.now() + 10_000
+  const end = performance.now() + READY_MS
   for (;;) {
     const open = await new Promise<boolean>((resolve) => {
       const socket = net.connect({ host, port }, () => {
@@ -108,7 +109,7 @@ async function untilOpen(host: string, port: number, child: ChildProcess): Promi
     })
     if (open) return
     if (hasEnded(child)) throw new Error(`slapd ended while starting (${child.exitCode ?? child.signalCode})`)
-    if (performance.now() > end) throw new Error(`no slapd at ${host}:${port} after 10 s`)
+    if (performance.now() > end) throw new Error(`no slapd at ${host}:${port} after ${READY_MS} ms`)
     await sleep(10)
   }
 }
