@@ -3,7 +3,8 @@ import { once } from 'node:events'
 import path from 'node:path'
 import { request } from 'undici'
 import { type Keyturn, startKeyturn } from '../test/support/keyturn.ts'
-import { freePort, type Slapd, SUFFIX, startSlapd } from '../test/support/slapd.ts'
+import { freePort } from '../test/support/ports.ts'
+import { type Slapd, SUFFIX, startSlapd } from '../test/support/slapd.ts'
 import { until } from './load.ts'
 
 export const BULK = `ou=bulk,${SUFFIX}`

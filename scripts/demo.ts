@@ -9,7 +9,8 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
-import { binds, freePort, type Slapd, startSlapd } from '../test/support/slapd.ts'
+import { freePort } from '../test/support/ports.ts'
+import { binds, type Slapd, startSlapd } from '../test/support/slapd.ts'
 
 const values = readFlags()
 const root = path.resolve(import.meta.dirname, '..')

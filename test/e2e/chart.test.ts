@@ -8,8 +8,8 @@ import { controllerConfig, serverConfig } from '../../src/config.ts'
 import { CHART, helm, LEAST, type Rendered, renderChart, requireRendered, type Values } from '../support/chart.ts'
 import { HELM, type StartedCluster, startCluster, until } from '../support/cluster.ts'
 import { startKeyturn } from '../support/keyturn.ts'
+import { freePort } from '../support/ports.ts'
 import { sharedCluster } from '../support/shared-cluster.ts'
-import { freePort } from '../support/slapd.ts'
 
 // Without a shared cluster the global set-up has said loudly why, or failed in CI; helm is built with its components.
 const here = sharedCluster() !== undefined && existsSync(HELM)

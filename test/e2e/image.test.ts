@@ -5,8 +5,9 @@ import { text } from 'node:stream/consumers'
 import { Agent, request } from 'undici'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { LEAST, renderChart, requireRendered } from '../support/chart.ts'
-import { freePorts, HELM, until } from '../support/cluster.ts'
+import { HELM, until } from '../support/cluster.ts'
 import { type BuiltImage, buildImage, imageUnavailable } from '../support/image.ts'
+import { freePort } from '../support/ports.ts'
 
 const unavailable = imageUnavailable()
 if (unavailable !== undefined) {
@@ -65,7 +66,7 @@ describe.skipIf(unavailable !== undefined)('the image', () => {
   test.skipIf(!existsSync(HELM))(
     'serves with the flags of the chart on a read-only root, and stops in order',
     async () => {
-      const [port = 0] = await freePorts(1)
+      const port = await freePort()
       const pod = requireRendered(renderChart(LEAST), 'Deployment').spec.template.spec
       const [engine] = pod.containers
       const args = engine.args.map((arg: string) => (arg.startsWith('--listen=') ? `--listen=127.0.0.1:${port}` : arg))

@@ -12,7 +12,8 @@ import {
   startOperator,
   watchSecrets,
 } from '../support/operator.ts'
-import { binds, freePort, slapdAvailable } from '../support/slapd.ts'
+import { freePort } from '../support/ports.ts'
+import { binds, slapdAvailable } from '../support/slapd.ts'
 
 /** Processes die, freeze and change places: nothing is rotated or written for it, and every Secret ends with the password that binds. */
 

@@ -193,9 +193,8 @@ describe('removing a mount', () => {
   test('is completed by the next start when the server is killed in between', async () => {
     const id = await bigMount('killed')
     const gone = keyturn.call('DELETE', 'sys/mounts/killed').catch(() => undefined)
-    await expect
-      .poll(async () => (await keyturn.call('GET', 'sys/mounts')).body.data['killed/'], { interval: 1 })
-      .toBeUndefined()
+    const seen = async () => (await keyturn.call('GET', 'sys/mounts')).body.data['killed/']
+    await expect.poll(seen, { interval: 1, timeout: 20_000 }).toBeUndefined()
     await keyturn.end('SIGKILL')
     await gone
     await keyturn.again()

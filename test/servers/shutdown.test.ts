@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -62,6 +62,10 @@ test('a rotation that hangs in the directory is finished and answered', async ()
     const rotated = keyturn.call('POST', 'ldap/rotate-role/app')
     const waiting = keyturn.call('GET', `sys/events?after=${last}&wait=60s`)
     await come
+    // Of the first look it has both lines, of the one that waits the first.
+    const lines = async () =>
+      (await readFile(path.join(keyturn.dataDir, 'audit.log'), 'utf8')).split('"path":"sys/events"').length - 1
+    await expect.poll(lines, { timeout: 20_000 }).toBe(3)
     const startMs = performance.now()
     const ended = keyturn.end('SIGTERM')
     // Who only waits for news is sent away at once, while the rotation is still held.

@@ -1,11 +1,11 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { homedir, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Agent } from 'undici'
 import { parseAllDocuments } from 'yaml'
+import { freePort } from './ports.ts'
 
 /**
  * A real Kubernetes control plane as child processes: etcd, kube-apiserver, kube-controller-manager. No kubelet, so Pods
@@ -102,7 +102,10 @@ export async function startCluster(
   const dir = mkdtempSync(join(tmpdir(), 'kt-kube-'))
   const pki = join(dir, 'pki')
   mkdirSync(pki)
-  const [etcdPort, peerPort, apiPort, managerPort] = await freePorts(4)
+  const etcdPort = await freePort()
+  const peerPort = await freePort()
+  const apiPort = await freePort()
+  const managerPort = await freePort()
   const server = `https://127.0.0.1:${apiPort}`
   const caFile = join(pki, 'apiserver.crt')
   const auditLog = join(dir, 'audit.log')
@@ -339,24 +342,6 @@ function auditPolicy(groupsWithBodies: readonly string[]): string {
       { level: 'Metadata' },
     ],
   })
-}
-
-/** Ports on loopback that nobody listens on at this moment. */
-export async function freePorts(count: number): Promise<number[]> {
-  const servers = await Promise.all(
-    Array.from({ length: count }, () => {
-      const server = createServer()
-      return new Promise<typeof server>((done, fail) =>
-        server.on('error', fail).listen(0, '127.0.0.1', () => done(server)),
-      )
-    }),
-  )
-  const ports = servers.map((server) => {
-    const address = server.address()
-    return typeof address === 'object' && address ? address.port : 0
-  })
-  await Promise.all(servers.map((server) => new Promise((done) => server.close(done))))
-  return ports
 }
 
 function logTail(dir: string): string {

@@ -1,10 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Agent, type Dispatcher, request } from 'undici'
-import { freePort } from './slapd.ts'
+import { freePort } from './ports.ts'
 
 /** A keyturn process as users run it: `keyturn server` or `keyturn dev`, on loopback, on a data directory of its own. Ends with the test process. */
 export interface Keyturn {
@@ -74,6 +75,8 @@ export async function startKeyturn(
   ]
   let output = ''
   let child: ChildProcess
+  /** It has ended, and all that it printed has come. */
+  let closed: Promise<unknown>
   let agent: Agent | undefined
 
   const launch = async () => {
@@ -83,6 +86,7 @@ export async function startKeyturn(
       stdio: ['ignore', 'pipe', 'pipe'],
     })
     child = started
+    closed = once(started, 'close')
     for (const stream of [started.stdout, started.stderr]) stream.on('data', (data) => (output += data))
     const end = performance.now() + READY_MS
     while (!(await isHealthy(port))) {
@@ -93,11 +97,8 @@ export async function startKeyturn(
     }
   }
   const end = async (signal: NodeJS.Signals = 'SIGTERM') => {
-    if (child.exitCode === null && child.signalCode === null) {
-      const gone = new Promise((resolve) => child.once('exit', resolve))
-      child.kill(signal)
-      await gone
-    }
+    if (child.exitCode === null && child.signalCode === null) child.kill(signal)
+    await closed
     return child.exitCode
   }
   await launch()
@@ -119,7 +120,7 @@ export async function startKeyturn(
     rootToken: async () => (await readFile(path.join(dataDir, 'root-token'), 'utf8')).trim(),
     controllerToken: async () => (await readFile(tokenFile, 'utf8')).trim(),
     async call(method, at, body, { token, headers = {}, socket: overSocket = false } = {}) {
-      agent ??= new Agent({ connect: { ca: await readFile(caFile, 'utf8') } })
+      agent ??= new Agent({ connect: { ca: await readFile(caFile, 'utf8'), timeout: 60_000 } })
       const own = token === undefined ? await keyturn.rootToken() : token
       const answer = await request(`${overSocket ? 'http://keyturn' : keyturn.url}/v1/${at}`, {
         method: method as Dispatcher.HttpMethod,

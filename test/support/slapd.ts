@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
+import { freePort } from './ports.ts'
 
 /**
  * A scratch OpenLDAP server on loopback, seeded, with certificates; `slapd/slapd.sh` says what the environment can ask for. The kernel ends
@@ -34,19 +35,11 @@ export interface Slapd {
 export const SUFFIX = 'dc=example,dc=test'
 
 const exec = promisify(execFile)
+const READY_MS = 60_000
 const script = path.join(import.meta.dirname, 'slapd/slapd.sh')
 
 export function slapdAvailable(): boolean {
   return existsSync('/usr/sbin/slapd') && existsSync('/usr/bin/ldapmodify')
-}
-
-export async function freePort(host = '127.0.0.1'): Promise<number> {
-  const server = net.createServer()
-  await new Promise<void>((resolve) => server.listen(0, host, resolve))
-  const address = server.address()
-  await new Promise<void>((resolve) => server.close(() => resolve()))
-  if (address === null || typeof address === 'string') throw new Error('no port')
-  return address.port
 }
 
 export async function startSlapd(env: Record<string, string> = {}): Promise<Slapd> {
@@ -105,7 +98,7 @@ function hasEnded(child: ChildProcess): boolean {
 }
 
 async function untilOpen(host: string, port: number, child: ChildProcess): Promise<void> {
-  const end = performance.now() + 10_000
+  const end = performance.now() + READY_MS
   for (;;) {
     const open = await new Promise<boolean>((resolve) => {
       const socket = net.connect({ host, port }, () => {
@@ -116,7 +109,7 @@ async function untilOpen(host: string, port: number, child: ChildProcess): Promi
     })
     if (open) return
     if (hasEnded(child)) throw new Error(`slapd ended while starting (${child.exitCode ?? child.signalCode})`)
-    if (performance.now() > end) throw new Error(`no slapd at ${host}:${port} after 10 s`)
+    if (performance.now() > end) throw new Error(`no slapd at ${host}:${port} after ${READY_MS} ms`)
     await sleep(10)
   }
 }

@@ -165,7 +165,8 @@ argv() {      # fills the array "args"
   # slapd counts CPUs and descriptors by itself; a large descriptor limit makes
   # it allocate a large table, so keep it small.
   ulimit -n 4096 2>/dev/null || true
-  args=(/usr/sbin/slapd -f "$dir/slapd.conf" -h "ldap://$HOST:$PORT/ ldaps://$HOST:$TLSPORT/ ldapi://$sock/" -d "$LOG")
+  # It listens in this order: whoever sees the last one can use them all.
+  args=(/usr/sbin/slapd -f "$dir/slapd.conf" -h "ldapi://$sock/ ldap://$HOST:$PORT/ ldaps://$HOST:$TLSPORT/" -d "$LOG")
 }
 
 ready() {
