@@ -534,13 +534,17 @@ describe('the worker', () => {
 
   test('is woken by what becomes due', async () => {
     await using one = process()
+    await existing('lib-1')
     await using running = start(one)
-    await until(() => running.looks() > 0)
+    const isTurned = async (uid: string) => (await account(uid)).credentialVersion === 2
+    // It was due at the first look, which is over then.
+    await until(() => isTurned('lib-1'))
     await existing()
     running.worker.poke()
     // Sooner than it would look by itself.
-    await until(async () => (await account()).credentialVersion === 2, 8_000)
+    await until(() => isTurned(UID), 8_000)
     await expectServed()
+    await resetPassword('lib-1')
   })
 
   test('at the start of the only server resolves what a dead one held', async () => {
