@@ -42,9 +42,8 @@ afterAll(async () => {
   await rm(work, { recursive: true, force: true })
 })
 
-/** Starts the server of a store; resolves with what it tells of the stored password and how long that took. */
+/** Starts the server of a store; resolves with what it tells of the stored password and how long after its beginning. */
 async function start(store: string, uid: string, act: string, killAt = 'never') {
-  const startedMs = performance.now()
   const env = { ...process.env, NODE_COMPILE_CACHE: '/tmp/kt-compile-cache' }
   const server = spawn(process.execPath, [child, join(work, store), slapd.url, uid, act, killAt], {
     env,
@@ -52,8 +51,16 @@ async function start(store: string, uid: string, act: string, killAt = 'never') 
   })
   const ended = once(server, 'exit') as Promise<[number | null, NodeJS.Signals | null]>
   const lines = createInterface({ input: server.stdout })
-  const told = await Promise.race([once(lines, 'line').then(([line]) => String(line)), ended.then(() => 'nothing')])
-  return { server, ended, told, tookMs: performance.now() - startedMs }
+  let begunMs = Number.NaN
+  const last = new Promise<string>((resolve) => {
+    lines.on('line', (line) => {
+      // What comes before is Node's own start.
+      if (line === 'begun') begunMs = performance.now()
+      else resolve(line)
+    })
+  })
+  const told = await Promise.race([last, ended.then(() => 'nothing')])
+  return { server, ended, told, tookMs: performance.now() - begunMs }
 }
 
 /** Runs an act to the step at which the server kills itself. */
@@ -117,7 +124,7 @@ describe('kill -9 of the server', () => {
         await expectServed(store, uid)
       }),
     )
-  }, 180_000)
+  }, 600_000)
 })
 
 describe.each(['create', 'rotate'] as const)('kill -9 of the directory while a role is being changed: %s', (act) => {
@@ -142,7 +149,7 @@ describe.each(['create', 'rotate'] as const)('kill -9 of the directory while a r
     }
     await using engine = await startLdapEngine({ driver: createMemoryDriver(), steps })
     const bind = { binddn: MANAGER.name, bindpass: MANAGER.password.reveal() }
-    const to = { url: proxy.url, userdn: SUFFIX, userattr: 'uid', request_timeout: 2, connection_timeout: 2 }
+    const to = { url: proxy.url, userdn: SUFFIX, userattr: 'uid', request_timeout: 10, connection_timeout: 10 }
     await engine.write('config', { ...bind, ...to })
     engine.start()
     const create = () => engine.write('static-role/role', { username: UID, rotation_period: '1h' })

@@ -63,7 +63,7 @@ test('1,000 roles due at once are rotated and none is lost', async () => {
     }
     while (!(await isDone())) {
       stop.signal.throwIfAborted()
-      if (performance.now() - startedMs > 50_000) throw new Error('not all roles are rotated in time')
+      if (performance.now() - startedMs > 150_000) throw new Error('not all roles are rotated in time')
       await clock.sleep(5)
     }
     const rotationsPerSecond = (ROLES * 1000) / (performance.now() - startedMs)
@@ -85,7 +85,7 @@ test('1,000 roles due at once are rotated and none is lost', async () => {
     await slapd.stop()
     await rm(directory, { recursive: true, force: true })
   }
-}, 120_000)
+}, 300_000)
 
 /** Does the work for all, so many at once; returns how many a second. */
 async function rate(all: readonly string[], work: (one: string) => Promise<void>): Promise<number> {

@@ -67,11 +67,14 @@ async function failureOf(work: Promise<unknown>): Promise<DirectoryError> {
   return failure
 }
 
-/** Fails unless the work ends well before the time limit of 5 s does it. */
+/** Far beyond `atOnce`. */
+const PATIENT = { requestTimeoutMs: 60_000 }
+
+/** Fails unless the work ends well before a patient time limit does it. */
 async function atOnce<T>(work: Promise<T>): Promise<T> {
   const began = performance.now()
   const result = await work
-  expect(performance.now() - began).toBeLessThan(2_000)
+  expect(performance.now() - began).toBeLessThan(20_000)
   return result
 }
 
@@ -223,7 +226,7 @@ describe('answers that are none', () => {
       if (request.op === OP.search) socket.write(octetsFor(request.id))
       else agreeable(request, socket, scripted)
     })
-    expect((await atOnce(failureOf(inSession(settingsFor(server.url), find)))).class).toBe('unavailable')
+    expect((await atOnce(failureOf(inSession(settingsFor(server.url, PATIENT), find)))).class).toBe('unavailable')
   })
 
   test.each(wrong)('%s after a modify leaves the outcome unknown', async (_, octetsFor) => {
@@ -232,7 +235,7 @@ describe('answers that are none', () => {
       else agreeable(request, socket, scripted)
     })
     const work = (session: Session) => session.replace('cn=found,dc=x', CHANGES)
-    expect((await atOnce(failureOf(inSession(settingsFor(server.url), work)))).class).toBe('unknown-outcome')
+    expect((await atOnce(failureOf(inSession(settingsFor(server.url, PATIENT), work)))).class).toBe('unknown-outcome')
   })
 
   test.each(wrong)('%s never passes for a bind that succeeded', async (name, octetsFor) => {
@@ -250,7 +253,7 @@ describe('answers that are none', () => {
       if (request.op !== OP.search) return agreeable(request, socket, scripted)
       socket.write(Buffer.concat([message(99, tlv(0x79)), answerTo(request)]))
     })
-    await atOnce(failureOf(inSession(settingsFor(server.url), find)))
+    await atOnce(failureOf(inSession(settingsFor(server.url, PATIENT), find)))
   })
 })
 
@@ -339,7 +342,7 @@ describe('what is sent', () => {
 
   test('two first pieces of work at once both end', async () => {
     const server = await serve(agreeable)
-    const settings = settingsFor(server.url)
+    const settings = settingsFor(server.url, PATIENT)
     const all = await atOnce(
       Promise.all([inSession(settings, find), inSession(settings, find), door.verify(settings, WHO, never)]),
     )
@@ -352,7 +355,7 @@ describe('what is sent', () => {
       if (request.op === OP.search && !held) held = socket
       else if (socket !== held || request.op === OP.bind) agreeable(request, socket, scripted)
     })
-    const settings = settingsFor(server.url, { requestTimeoutMs: 400 })
+    const settings = settingsFor(server.url, { requestTimeoutMs: 3_000 })
     const slow = failureOf(inSession(settings, find))
     await expect.poll(() => held !== undefined).toBe(true)
     expect(await inSession(settings, find)).toHaveLength(1)
@@ -366,9 +369,10 @@ describe('what is sent', () => {
       if (request.op === OP.bind) return void socket.write(answerTo(request))
       setTimeout(() => socket.write(message(request.id, tlv(0x65, resultBody(0)), control)), 20)
     })
-    const began = performance.now()
-    await failureOf(inSession(settingsFor(server.url, { maxPageSize: 1, requestTimeoutMs: 400 }), find))
-    expect(performance.now() - began).toBeLessThan(2_000)
+    // It ends before the numbers of messages outgrow the one octet that the script has for them.
+    const settings = settingsFor(server.url, { maxPageSize: 1, requestTimeoutMs: 2_000 })
+    expect((await failureOf(inSession(settings, find))).message).toContain('time is over')
+    expect(server.requests.filter(({ op }) => op === OP.search).length).toBeGreaterThan(1)
   })
 
   test('a password without a name, and a URL of another kind, are refused before anything is sent', async () => {
@@ -408,7 +412,7 @@ describe('StartTLS and certificates', () => {
   let context: { key: string; cert: string }
   const file = (name: string) => readFile(path.join(work, 'tls', name), 'utf8')
   const secure = (server: ScriptedServer, ca: string, more: Partial<DirectorySettings> = {}) =>
-    settingsFor(server.url, { startTls: true, certificate: ca, connectionTimeoutMs: 500, ...more })
+    settingsFor(server.url, { startTls: true, certificate: ca, connectionTimeoutMs: 5_000, ...more })
   beforeAll(async () => {
     work = await mkdtemp(path.join(tmpdir(), 'kt-tls-'))
     await exec(path.join(import.meta.dirname, '../support/slapd/tls.sh'), [work])
@@ -452,9 +456,11 @@ describe('StartTLS and certificates', () => {
       (request, socket) => socket.write(answerTo(request), () => socket.write('this is no TLS at all')),
       (request, socket) => socket.write(answerTo(request), () => socket.destroy()),
     ]
+    const ca = await file('ca.crt')
     for (const handler of handlers) {
       const server = await serve(handler)
-      const error = await atOnce(failureOf(door.verify(secure(server, await file('ca.crt')), WHO, never)))
+      const settings = secure(server, ca, { ...PATIENT, connectionTimeoutMs: 500 })
+      const error = await atOnce(failureOf(door.verify(settings, WHO, never)))
       expect(error.class).toBe('unavailable')
       expect(server.requests.map(({ op }) => op)).not.toContain(OP.bind)
     }
@@ -556,6 +562,7 @@ describe('StartTLS and certificates', () => {
             certificate: await file('ca.crt'),
             tlsMinVersion,
             tlsMaxVersion: 'tls13',
+            connectionTimeoutMs: 10_000,
             requestTimeoutMs: 300,
           })
           const error = await failureOf(inSession(settings, find))
@@ -605,6 +612,7 @@ describe('StartTLS and certificates', () => {
           const settings = settingsFor(server.url, {
             certificate: await file('ca.crt'),
             tlsMinVersion: 'tls10',
+            connectionTimeoutMs: 10_000,
             requestTimeoutMs: 300,
           })
           const { message } = await failureOf(inSession(settings, find))
@@ -641,11 +649,12 @@ describe('StartTLS and certificates', () => {
         certificate: await file('old.crt'),
         tlsMinVersion: 'tls10',
         tlsMaxVersion: 'tls13',
-        requestTimeoutMs: 300,
+        connectionTimeoutMs: 10_000,
+        requestTimeoutMs: 2_000,
       })
       // The handshake passes: what fails is that nobody answers the bind.
       expect((await failureOf(inSession(settings, find))).message).toContain('time is over')
-      expect(server.bytes()).toBeGreaterThan(0)
+      await expect.poll(() => server.bytes()).toBeGreaterThan(0)
     } finally {
       server.close()
     }

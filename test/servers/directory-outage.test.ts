@@ -143,21 +143,28 @@ describe('our own bind refused', () => {
 })
 
 test('a first server that is frozen again holds up only who finds it out', async () => {
-  store = await memoryStore()
-  await using frozen = await serveScripted(() => undefined)
+  const clock = new TestClock()
+  store = await memoryStore(clock)
+  let isFrozen = false
+  await using first = await serveScripted((_, socket) => {
+    if (!isFrozen) socket.destroy()
+  })
   await using second = await serveScripted(agreeable)
-  const settings = settingsFor([frozen.url, second.url], { requestTimeoutMs: 1_500 })
-  await using one = process((uid) => testHost(uid, { store, settings }))
+  const settings = settingsFor([first.url, second.url])
+  await using one = process((uid) => testHost(uid, { store, settings }), clock)
   for (const uid of names(3)) await put(uid, new Date(0))
   await one.turn('u0')
-  const bindsBefore = frozen.requests.length
+  isFrozen = true
+  const bindsBefore = first.requests.length
   // Its back-off of a second ends: the next one asks it again.
-  await systemClock.sleep(1_300)
-  const prober = one.turn('u1')
-  await until(async () => frozen.requests.length > bindsBefore, 1_000)
-  const startMs = performance.now()
+  await clock.advance(1_300)
+  const ended: string[] = []
+  const prober = one.turn('u1').finally(() => ended.push('u1'))
+  await until(async () => first.requests.length > bindsBefore, 5_000)
   await Promise.all([one.turn('u0'), one.turn('u2')])
-  expect(performance.now() - startMs).toBeLessThan(1_000)
+  expect(ended).toEqual([])
+  expect(first.requests.length).toBe(bindsBefore + 1)
+  for (const socket of first.open) socket.destroy()
   await prober
 })
 
@@ -294,10 +301,10 @@ describe('over a real directory', () => {
     await put('lib-1', new Date(now + 600))
     await using one = process((uid) => testHost(uid, { store, settings }))
     one.start()
-    await until(async () => (await account('lib-1')).credentialVersion === 2, 6_000)
+    await until(async () => (await account('lib-1')).credentialVersion === 2, 12_000)
     expect(await isServed('lib-1')).toBe(true)
     late.resolve('CONTINUE')
-    await until(() => isServed('static-1'), 5_000)
+    await until(() => isServed('static-1'), 20_000)
   })
 
   test('a directory that answers every modify with an error, asked again and again by hand: proofs are rare', async () => {
@@ -312,8 +319,9 @@ describe('over a real directory', () => {
       await one.turn(uid).catch(({ message }) => failed.set(message, (failed.get(message) ?? 0) + 1))
     const proofs = hook.seen.filter(({ type, dn }) => type === 'BIND' && dn === dnOf(uid))
     expect([...failed.values()].reduce((sum, times) => sum + times)).toBe(10)
-    // Each that fails is followed by one with the confirmed password, which succeeds.
-    expect(proofs.length).toBeLessThanOrEqual(6)
+    // Each that fails is followed by one with the confirmed password, which succeeds: 5 in all, two more where a slow machine has used up most of
+    // a back-off, 19 without any.
+    expect(proofs.length).toBeLessThanOrEqual(9)
     expect(await isServed(uid)).toBe(true)
   })
 })

@@ -8,6 +8,9 @@ import { binds, type Slapd, SUFFIX, startSlapd } from '../support/slapd.ts'
 
 const SECONDS = 20
 const LEAST_KILLS = 6
+const LEAST_ROTATIONS = 50
+/** A slow machine gets more rounds for what must have happened, but ends before the time limit of the test. */
+const MOST_SECONDS = 150
 const ROLES = 16
 let slapd: Slapd
 let keyturn: Keyturn
@@ -100,7 +103,12 @@ test('every acknowledged write survives, and every password binds', { timeout: 1
   const startMs = performance.now()
   const slowest = { startMs: 0, bindMs: 0 }
 
-  while (performance.now() - startMs < SECONDS * 1000 || counts.kills < LEAST_KILLS) {
+  const isOngoing = () => {
+    const seconds = (performance.now() - startMs) / 1000
+    const isEnough = counts.kills >= LEAST_KILLS && counts.rotated > LEAST_ROTATIONS
+    return seconds < SECONDS || (!isEnough && seconds < MOST_SECONDS)
+  }
+  while (isOngoing()) {
     const stop = new AbortController()
     const call: Call = async (method, path, body) => {
       try {
@@ -161,7 +169,8 @@ test('every acknowledged write survives, and every password binds', { timeout: 1
   console.log(
     `${JSON.stringify(counts)}; slowest start ${Math.round(slowest.startMs)} ms, slowest bind after it ${Math.round(slowest.bindMs)} ms`,
   )
-  expect(counts.rotated).toBeGreaterThan(50)
+  expect(counts.kills).toBeGreaterThanOrEqual(LEAST_KILLS)
+  expect(counts.rotated).toBeGreaterThan(LEAST_ROTATIONS)
   expect(keyturn.output).not.toContain('fault of the program')
 })
 

@@ -45,9 +45,11 @@ const config = () => ({
   url: slapd.url,
   userdn: SUFFIX,
   userattr: 'uid',
-  request_timeout: 1,
-  connection_timeout: 1,
+  request_timeout: 10,
+  connection_timeout: 10,
 })
+/** For a test that waits for the limit; the bind and the search before what hangs must be answered within it. */
+const withShortLimit = () => engine.write('config', { request_timeout: 3 })
 const role = (username: string) => ({ username, rotation_period: '1h' })
 const served = async (name: string) => text((await engine.read(`static-cred/${name}`))['password'])
 const told = (work: Promise<unknown>): Promise<string> =>
@@ -74,6 +76,7 @@ const isModifyOf = (uid: string) => (operation: HookOperation) =>
 
 test('a role deleted while its password is being sent: nobody else gets the account before it must have arrived', async () => {
   await engine.write('static-role/a', role('static-1'))
+  await withShortLimit()
   const held = holdFirst(isModifyOf('static-1'))
   const rotation = told(engine.write('rotate-role/a'))
   await held.begun
@@ -102,11 +105,12 @@ test('a role deleted while its password is being sent and arrives: its account i
 test('a role deleted while its entry is being looked for: nothing is sent any more', async () => {
   await engine.write('static-role/a', role('static-2'))
   const last = await served('a')
+  await withShortLimit()
   const held = holdFirst(({ type }) => type === 'SEARCH')
   const rotation = told(engine.write('rotate-role/a'))
   await held.begun
   hook.seen.length = 0
-  // Whoever answers first: the search is given up after its second, or it is answered and the record is gone.
+  // Whoever answers first: the search is given up when its time is over, or it is answered and the record is gone.
   await engine.request('delete', 'static-role/a')
   held.release()
   await rotation
@@ -116,6 +120,7 @@ test('a role deleted while its entry is being looked for: nothing is sent any mo
 
 test('the same role made anew while the deleted one’s rotation still hangs is a role of its own', async () => {
   await engine.write('static-role/a', role('lib-1'))
+  await withShortLimit()
   const held = holdFirst(isModifyOf('lib-1'))
   const rotation = told(engine.write('rotate-role/a'))
   await held.begun
@@ -154,7 +159,7 @@ test('a configuration corrected between the start of a turn and its bind: the on
   await using own = await startLdapEngine({ driver: createMemoryDriver(), clock, steps })
   await own.write('config', config())
   await own.write('static-role/a', role('static-2'))
-  await own.write('config', { bindpass: 'wrong', request_timeout: 2 })
+  await own.write('config', { bindpass: 'wrong', request_timeout: 20 })
   correct = () => own.write('config', { bindpass: 'svc-manager-secret' })
   expect(await told(own.write('rotate-role/a'))).toBe('done')
   const { password } = await own.read('static-cred/a')

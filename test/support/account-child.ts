@@ -1,7 +1,7 @@
 /**
- * A server with one SQLite store and one static role in it, to be killed: `node account-child.ts DIR URL UID ACT STEP`. At its start it resolves
- * what an earlier one left open, then tells `served` (the stored password binds), `lost` or `empty`. Then, by ACT: `rotate` and `create` turn
- * once, `loop` turns until killed, `check` ends. It kills itself when a turn reaches STEP (`never` for none).
+ * A server with one SQLite store and one static role in it, to be killed: `node account-child.ts DIR URL UID ACT STEP`. It tells
+ * `begun`, resolves what an earlier one left open, then tells `served` (the stored password binds), `lost` or `empty`. Then, by ACT: `rotate` and
+ * `create` turn once, `loop` turns until killed, `check` ends. It kills itself when a turn reaches STEP (`never` for none).
  */
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,6 +19,7 @@ const [directory = '', url = '', uid = '', act = '', killAt = ''] = process.argv
 const tell = (line: string) => process.stdout.write(`${line}\n`)
 const never = new AbortController().signal
 
+tell('begun')
 mkdirSync(directory, { recursive: true })
 const driver = openSqliteDriver(join(directory, 'store.db'))
 const steps = {
@@ -72,8 +73,8 @@ switch (act) {
       url,
       userdn: SUFFIX,
       userattr: 'uid',
-      request_timeout: 2,
-      connection_timeout: 2,
+      request_timeout: 10,
+      connection_timeout: 10,
     })
     await engine.write('static-role/role', { username: uid, rotation_period: '1h' })
     break

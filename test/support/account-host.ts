@@ -19,8 +19,8 @@ export const dnOf = (uid: string) => `uid=${uid},ou=services,${SUFFIX}`
 export function settingsFor(urls: readonly string[], overrides: Partial<DirectorySettings> = {}): DirectorySettings {
   return {
     urls,
-    connectionTimeoutMs: 2_000,
-    requestTimeoutMs: 2_000,
+    connectionTimeoutMs: 10_000,
+    requestTimeoutMs: 10_000,
     startTls: false,
     insecureTls: false,
     tlsMinVersion: 'tls12',
