@@ -375,12 +375,13 @@ describe.skipIf(!here)('the chart, installed', () => {
         .replace('$(POD_NAME)_$(POD_UID)', `${name}_uid`),
     )
     const controller = stack.use(startProcess([...args, `--kubeconfig=${kubeconfig}`]))
-    await until(30, `the controller to be ready: ${controller.output()}`, async () => {
-      if (controller.hasEnded()) throw new Error(controller.output())
+    await until(30, 'the controller to be ready', async () => {
+      if (controller.hasEnded()) return true
       const answer = await request(`http://127.0.0.1:${healthPort}/readyz`).catch(() => undefined)
       await answer?.body.dump()
       return answer?.statusCode === 200
     })
+    expect(controller.hasEnded(), controller.output()).toBe(false)
 
     const policy = `chart-${name}`
     const path = `/apis/keyturn.dev/v1alpha1/accesspolicies/${policy}`

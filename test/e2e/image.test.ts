@@ -72,10 +72,9 @@ describe.skipIf(unavailable !== undefined)('the image', () => {
       const child = image.start(args)
       const end = ended(child)
       const caFile = join(image.data, 'tls/ca.crt')
-      await until(30, 'the server to be ready', async () => {
-        if (child.exitCode !== null) throw new Error(`it ended: ${JSON.stringify(await end)}`)
-        return existsSync(join(image.data, 'root-token')) && existsSync(caFile)
-      })
+      const hasBegun = () => existsSync(join(image.data, 'root-token')) && existsSync(caFile)
+      await until(30, 'the server to be ready', () => child.exitCode !== null || hasBegun())
+      if (child.exitCode !== null) throw new Error(`it ended: ${JSON.stringify(await end)}`)
       // As a client in the cluster would: the CA of the server's own, the name of the Service.
       const connect = { ca: readFileSync(caFile, 'utf8'), servername: 'keyturn.keyturn-system.svc' }
       const dispatcher = new Agent({ connect })

@@ -56,8 +56,9 @@ describe.skipIf(!cluster || !slapdAvailable())('tenants of the operator', () => 
     (await secretOf(cluster, where, name))?.data['password'] ?? ''
   const call = (method: string, path: string, body?: unknown) => operator.server.call(method, path, body)
   const roleIn = async (name: string, engine = ENGINE) => {
-    const { status, body } = await call('GET', `${engine}/static-role/${name}`)
-    return status === 200 ? body.data : undefined
+    const { status, body, text } = await call('GET', `${engine}/static-role/${name}`)
+    if (status !== 200 && status !== 404) throw new Error(`the engine answers ${status}: ${text}`)
+    return body.data
   }
   const label = (name: string, labels: Record<string, string | null>) =>
     cluster.request('PATCH', `/api/v1/namespaces/${name}`, JSON.stringify({ metadata: { labels } }), {

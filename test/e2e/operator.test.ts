@@ -68,8 +68,9 @@ describe.skipIf(!cluster || !slapdAvailable())('the operator', () => {
   const gone = (what: string, check: () => Promise<unknown>, seconds = 15) =>
     until(seconds, `the end of ${what}`, async () => (await check()) === undefined)
   const inEngine = async (name: string) => {
-    const { status, body } = await operator.server.call('GET', `${ENGINE}/static-role/${namespace}/${name}`)
-    return status === 200 ? body.data : undefined
+    const { status, body, text } = await operator.server.call('GET', `${ENGINE}/static-role/${namespace}/${name}`)
+    if (status !== 200 && status !== 404) throw new Error(`the engine answers ${status}: ${text}`)
+    return body.data
   }
   const rotate = (name: string) =>
     operator.server.call('POST', `${ENGINE}/rotate-role/${namespace}/${name}`).then(({ status }) => status)
@@ -438,7 +439,7 @@ describe.skipIf(!cluster || !slapdAvailable())('the operator', () => {
     const away = await operator.namespace({ tenant: 'yes' })
     const near = await operator.namespace({ tenant: 'yes' })
     const exists = async (name: string) =>
-      (await cluster.request('GET', `/api/v1/namespaces/${name}`)).status === 200 ? true : undefined
+      (await cluster.request('GET', `/api/v1/namespaces/${name}`)).status === 404 ? undefined : true
     const accounts = { [near]: operator.account(), [away]: operator.account() }
     for (const [where, { username }] of Object.entries(accounts))
       await cluster.apply(resource('LdapStaticRole', 'app', where, role(username)))
