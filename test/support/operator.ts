@@ -5,6 +5,7 @@ import { Agent } from 'undici'
 import { type Rendered, renderChart } from './chart.ts'
 import { type Cluster, type KubeAnswer, newNamespace, until } from './cluster.ts'
 import { type Keyturn, startKeyturn } from './keyturn.ts'
+import { untilGranted } from './rights.ts'
 import { type Slapd, startSlapd } from './slapd.ts'
 
 /**
@@ -65,6 +66,7 @@ export async function startOperator(
   ])
   await cluster.apply(JSON.stringify({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: CENTRAL } }))
   for (const object of rights()) await cluster.apply(JSON.stringify(object))
+  await untilGranted(cluster, 'operator', rights())
   const controllers = new Set<Controller>()
   let used = 0
   const operator: Operator = {
