@@ -86,9 +86,11 @@ describe.skipIf(unavailable !== undefined)('the image', () => {
       await dispatcher.close()
       expect(health).toMatchObject({ initialized: true, sealed: false, keyturn_version: version })
 
-      // What the controller beside it will find.
+      // What the controller beside it will find. The socket is opened after the port.
+      const run = `/proc/${child.pid}/root/run/keyturn`
+      await until(10, 'the socket', () => existsSync(join(run, 'keyturn.sock')))
       for (const name of ['keyturn.sock', 'controller-token']) {
-        const { mode, uid } = statSync(`/proc/${child.pid}/root/run/keyturn/${name}`)
+        const { mode, uid } = statSync(join(run, name))
         expect([name, mode & 0o777, uid]).toEqual([name, 0o600, 65_532])
       }
       expect(statSync(join(image.data, 'keyturn.db')).mode & 0o777).toBe(0o600)
