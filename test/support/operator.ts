@@ -49,9 +49,6 @@ export const BULK_DN = 'ou=bulk,dc=example,dc=test'
 export const BIND_PASSWORD = 'svc-manager-secret'
 const BIND_DN = 'cn=svc-manager,ou=services,dc=example,dc=test'
 
-/** An engine says how many roles it has up to this long after one came or went. */
-export const COUNT_DELAY_MS = 3_000
-
 const ROOT = path.resolve(import.meta.dirname, '../..')
 const PLURALS = ['ldapstaticroles', 'ldapgroupmappings', 'ldapauths', 'ldapengines', 'accesspolicies'] as const
 
