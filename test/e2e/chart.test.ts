@@ -9,6 +9,7 @@ import { CHART, helm, LEAST, type Rendered, renderChart, requireRendered, type V
 import { HELM, type StartedCluster, startCluster, until } from '../support/cluster.ts'
 import { startKeyturn } from '../support/keyturn.ts'
 import { freePort } from '../support/ports.ts'
+import { untilGranted } from '../support/rights.ts'
 import { sharedCluster } from '../support/shared-cluster.ts'
 
 // Without a shared cluster the global set-up has said loudly why, or failed in CI; helm is built with its components.
@@ -339,10 +340,10 @@ describe.skipIf(!here)('the chart, installed', () => {
     await restricted('team-a')
     run('install', namespace, { rbac: { secretNamespaces: ['team-a'] } }, '--set', 'crds.enabled=false')
     await until(10, 'the grant', () => may(namespace, 'patch', '/secrets', 'team-a'))
+    // Bind passwords of engines live beside the controller.
+    await until(10, 'the grant in its own namespace', () => may(namespace, 'get', '/secrets', namespace))
     expect(await may(namespace, 'get', '/secrets', 'default')).toBe(false)
     expect(await may(namespace, 'delete', '/secrets', namespace)).toBe(false)
-    // Bind passwords of engines live beside the controller.
-    expect(await may(namespace, 'get', '/secrets', namespace)).toBe(true)
   })
 
   test.each<[string, Values]>([
@@ -374,13 +375,16 @@ describe.skipIf(!here)('the chart, installed', () => {
         .replace('--health-port=8081', `--health-port=${healthPort}`)
         .replace('$(POD_NAME)_$(POD_UID)', `${name}_uid`),
     )
+    const user = `system:serviceaccount:${namespace}:kt-keyturn`
+    await untilGranted(cluster, user, renderChart(values, { release: 'kt', namespace }))
     const controller = stack.use(startProcess([...args, `--kubeconfig=${kubeconfig}`]))
-    await until(30, `the controller to be ready: ${controller.output()}`, async () => {
-      if (controller.hasEnded()) throw new Error(controller.output())
+    await until(30, 'the controller to be ready', async () => {
+      if (controller.hasEnded()) return true
       const answer = await request(`http://127.0.0.1:${healthPort}/readyz`).catch(() => undefined)
       await answer?.body.dump()
       return answer?.statusCode === 200
     })
+    expect(controller.hasEnded(), controller.output()).toBe(false)
 
     const policy = `chart-${name}`
     const path = `/apis/keyturn.dev/v1alpha1/accesspolicies/${policy}`
@@ -391,7 +395,6 @@ describe.skipIf(!here)('the chart, installed', () => {
     })
     await cluster.request('DELETE', path)
     await until(20, 'the policy to go', async () => (await cluster.request('GET', path)).status === 404)
-    const user = `system:serviceaccount:${namespace}:kt-keyturn`
     const refused = cluster.audit().filter((r) => r.user.username === user && r.responseStatus?.code === 403)
     expect(refused.map((r) => `${r.verb} ${r.requestURI}`)).toEqual([])
   })

@@ -73,10 +73,9 @@ describe.skipIf(unavailable !== undefined)('the image', () => {
       const child = image.start(args)
       const end = ended(child)
       const caFile = join(image.data, 'tls/ca.crt')
-      await until(30, 'the server to be ready', async () => {
-        if (child.exitCode !== null) throw new Error(`it ended: ${JSON.stringify(await end)}`)
-        return existsSync(join(image.data, 'root-token')) && existsSync(caFile)
-      })
+      const hasBegun = () => existsSync(join(image.data, 'root-token')) && existsSync(caFile)
+      await until(30, 'the server to be ready', () => child.exitCode !== null || hasBegun())
+      if (child.exitCode !== null) throw new Error(`it ended: ${JSON.stringify(await end)}`)
       // As a client in the cluster would: the CA of the server's own, the name of the Service.
       const connect = { ca: readFileSync(caFile, 'utf8'), servername: 'keyturn.keyturn-system.svc' }
       const dispatcher = new Agent({ connect })
@@ -88,9 +87,11 @@ describe.skipIf(unavailable !== undefined)('the image', () => {
       await dispatcher.close()
       expect(health).toMatchObject({ initialized: true, sealed: false, keyturn_version: version })
 
-      // What the controller beside it will find.
+      // What the controller beside it will find. The socket is opened after the port.
+      const run = `/proc/${child.pid}/root/run/keyturn`
+      await until(10, 'the socket', () => existsSync(join(run, 'keyturn.sock')))
       for (const name of ['keyturn.sock', 'controller-token']) {
-        const { mode, uid } = statSync(`/proc/${child.pid}/root/run/keyturn/${name}`)
+        const { mode, uid } = statSync(join(run, name))
         expect([name, mode & 0o777, uid]).toEqual([name, 0o600, 65_532])
       }
       expect(statSync(join(image.data, 'keyturn.db')).mode & 0o777).toBe(0o600)

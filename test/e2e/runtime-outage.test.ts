@@ -57,17 +57,20 @@ describe.skipIf(!clusterAvailable())('when the API server goes away', () => {
   test('frozen, the leader gives up its lead in 10 s and takes it again later', { timeout: 90_000 }, async () => {
     const lease = new LeaderLease({ namespace, name: 'leader', identity: 'a' }, deps())
     const terms: string[] = []
+    let endedMs = Number.NaN
     const lead = async (signal: AbortSignal) => {
       terms.push('began')
       await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+      endedMs = performance.now()
       terms.push('ended')
     }
     running.push(lease.run(lead, stop.signal))
     await until(10, 'the lead', () => lease.isLeader())
     cluster.freeze('kube-apiserver')
     const frozenMs = performance.now()
-    await until(15, 'the end of the lead', () => terms.includes('ended'))
-    expect(performance.now() - frozenMs).toBeLessThan(11_000)
+    await until(20, 'the end of the lead', () => terms.includes('ended'))
+    // Others may begin 15 s after the last renewal, and that was at most 2.4 s before. Precise times are in lease.test.ts.
+    expect(endedMs - frozenMs).toBeLessThan(12_600)
     expect(lease.isLeader()).toBe(false)
     cluster.thaw('kube-apiserver')
     await until(40, 'the lead again', () => lease.isLeader())

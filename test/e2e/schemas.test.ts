@@ -2,9 +2,10 @@ import { readdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
-import { findKind } from '../../src/schema/kinds.ts'
+import { findKind, KINDS } from '../../src/schema/kinds.ts'
 import { API_VERSION } from '../../src/schema/resource.ts'
-import { newNamespace } from '../support/cluster.ts'
+import { newNamespace, until } from '../support/cluster.ts'
+import { installCrds } from '../support/operator.ts'
 import { sharedCluster } from '../support/shared-cluster.ts'
 import { SAMPLES } from '../support/spec-samples.ts'
 
@@ -18,8 +19,15 @@ describe.skipIf(!cluster)('custom resource definitions', () => {
   let count = 0
 
   beforeAll(async () => {
-    for (const file of await readdir(CRDS)) await cluster?.apply(await readFile(path.join(CRDS, file), 'utf8'))
-    if (cluster) namespace = await newNamespace(cluster)
+    if (!cluster) return
+    await installCrds(cluster)
+    namespace = await newNamespace(cluster)
+    // A kind is told of a moment before its objects are accepted.
+    for (const { kind } of KINDS)
+      await until(20, `${kind} to be served`, async () => {
+        const { status } = await ask('POST', `${collection(kind)}?dryRun=All`, object(kind, 'first', {}))
+        return status === 422
+      })
   })
 
   const collection = (kind: string) => {

@@ -97,10 +97,11 @@ describe.skipIf(!slapdAvailable())('controller over manifests', () => {
     await world.ready(APP)
     const before = await world.secret('password')
     await root.write('ldap/rotate-role/demo/app')
-    await eventually(async () => expect(await world.secret('password')).not.toBe(before))
+    // The status is written after all keys of the Secret.
+    await eventually(() => expect(world.status(APP).credentialVersion).toBe(2))
+    expect(await world.secret('password')).not.toBe(before)
     expect(await binds(slapd, DN, await world.secret('password'))).toBe(true)
     expect(await world.secret('previous_password')).toBe(before)
-    await eventually(() => expect(world.status(APP).credentialVersion).toBe(2))
   })
 
   test('by annotation: once for each value', async () => {
@@ -178,6 +179,8 @@ describe.skipIf(!slapdAvailable())('controller over manifests', () => {
     await unlink(path.join(home, 'm/20-static-role.yaml'))
     await world.ready(second)
     expect(await binds(slapd, DN, await world.secret('password', 'second-login'))).toBe(true)
+    // The account is free before the Secret has gone, and the object goes last.
+    await eventually(() => expect(world.source.get(APP)).toBeUndefined())
     await expect(stat(path.join(home, 's/demo/app-login'))).rejects.toThrow('ENOENT')
     expect(await root.read('ldap/static-role/demo/app')).toBeUndefined()
   })
@@ -205,12 +208,8 @@ describe.skipIf(!slapdAvailable())('controller over manifests', () => {
   }, 90_000)
 
   test('a role made through the API is taken over only when asked to, without rotating', async () => {
-    await world.putSamples((text) =>
-      text.replace('kind: LdapStaticRole', 'kind: LdapStaticRole # later').replace('name: app\n', 'name: other\n'),
-    )
-    await unlink(path.join(home, 'm/20-static-role.yaml'))
+    for (const file of ['00-secrets.yaml', '10-engine.yaml']) await world.put(file, await world.sample(file))
     await world.ready({ kind: 'LdapEngine', name: 'corp' })
-    await eventually(async () => expect(await root.read('ldap/static-role/demo/other')).toBeUndefined())
     await root.write('ldap/static-role/demo/app', { username: 'static-1', dn: DN, rotation_period: '30m' })
     const before = (await root.read('ldap/static-cred/demo/app'))?.data?.['password']
     const sample = await readFile(path.join(SAMPLES, '20-static-role.yaml'), 'utf8')

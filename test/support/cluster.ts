@@ -174,12 +174,12 @@ export async function startCluster(
       tokens,
       auditLog,
     })
-    const ready = () =>
-      until(60, `kube-apiserver (see ${dir}/*.log)`, async () => {
-        if ([...children.values()].some((c) => c.exitCode !== null))
-          throw new Error(`a component ended: ${logTail(dir)}`)
-        return (await cluster.request('GET', '/readyz')).status === 200
-      })
+    const oneEnded = () => [...children.values()].some((c) => c.exitCode !== null)
+    const ready = async () => {
+      const isReady = async () => (await cluster.request('GET', '/readyz')).status === 200
+      await until(60, `kube-apiserver (see ${dir}/*.log)`, () => oneEnded() || isReady())
+      if (oneEnded()) throw new Error(`a component ended: ${logTail(dir)}`)
+    }
     await ready()
     start('kube-controller-manager', [
       ...['--kubeconfig', managerConfig, '--leader-elect=false', '--bind-address', '127.0.0.1'],
@@ -298,13 +298,23 @@ export async function newNamespace(cluster: Cluster, labels: Record<string, stri
   return name
 }
 
-/** Looks every 50 ms until `check` answers something true, and returns that; throws after `seconds`. */
+/**
+ * Looks every 50 ms until `check` answers something true, and returns that; throws after `seconds`. A look that throws is no answer: it is
+ * told when the time is over.
+ */
 export async function until<T>(seconds: number, what: string, check: () => Promise<T> | T): Promise<NonNullable<T>> {
   const deadline = performance.now() + seconds * 1000
   for (;;) {
-    const found = await check()
-    if (found) return found
-    if (performance.now() > deadline) throw new Error(`waited ${seconds} s for ${what}`)
+    // There is always a look after the deadline: this process may have stood still since the one before.
+    const isLast = performance.now() > deadline
+    let cause: unknown
+    try {
+      const found = await check()
+      if (found) return found
+    } catch (error) {
+      cause = error
+    }
+    if (isLast) throw new Error(`waited ${seconds} s for ${what}${cause ? `: ${cause}` : ''}`, { cause })
     await sleep(50)
   }
 }

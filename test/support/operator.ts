@@ -3,8 +3,9 @@ import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import { Agent } from 'undici'
 import { type Rendered, renderChart } from './chart.ts'
-import { type Cluster, newNamespace, until } from './cluster.ts'
+import { type Cluster, type KubeAnswer, newNamespace, until } from './cluster.ts'
 import { type Keyturn, startKeyturn } from './keyturn.ts'
+import { untilGranted } from './rights.ts'
 import { type Slapd, startSlapd } from './slapd.ts'
 
 /**
@@ -48,9 +49,6 @@ export const BULK_DN = 'ou=bulk,dc=example,dc=test'
 export const BIND_PASSWORD = 'svc-manager-secret'
 const BIND_DN = 'cn=svc-manager,ou=services,dc=example,dc=test'
 
-/** An engine says how many roles it has up to this long after one came or went. */
-export const COUNT_DELAY_MS = 3_000
-
 const ROOT = path.resolve(import.meta.dirname, '../..')
 const PLURALS = ['ldapstaticroles', 'ldapgroupmappings', 'ldapauths', 'ldapengines', 'accesspolicies'] as const
 
@@ -65,6 +63,7 @@ export async function startOperator(
   ])
   await cluster.apply(JSON.stringify({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: CENTRAL } }))
   for (const object of rights()) await cluster.apply(JSON.stringify(object))
+  await untilGranted(cluster, 'operator', rights())
   const controllers = new Set<Controller>()
   let used = 0
   const operator: Operator = {
@@ -179,8 +178,15 @@ export function at(plural: string, name: string, namespace?: string): string {
 
 // biome-ignore lint/suspicious/noExplicitAny: tests read arbitrary objects
 export async function read(cluster: Cluster, plural: string, name: string, namespace?: string): Promise<any> {
-  const { status, body } = await cluster.request('GET', at(plural, name, namespace))
-  return status === 200 ? body : undefined
+  return found(await cluster.request('GET', at(plural, name, namespace)))
+}
+
+/** Only a 404 says that something is not there. */
+// biome-ignore lint/suspicious/noExplicitAny: tests read arbitrary objects
+function found({ status, body }: KubeAnswer): any {
+  if (status === 404) return undefined
+  if (status !== 200) throw new Error(`the API server answers ${status}: ${JSON.stringify(body?.message ?? body)}`)
+  return body
 }
 
 /** `True Ready` and the like, of the generation that stands there; undefined when nothing is said of it yet. */
@@ -203,9 +209,9 @@ export async function says(
       last = await read(cluster, ...where)
       return condition(last, type) === wanted ? last : undefined
     })
-  } catch {
+  } catch (cause) {
     const told = JSON.stringify(last?.status?.conditions ?? last ?? 'absent', undefined, 1)
-    throw new Error(`${where.join(' ')} did not say ${type}: ${wanted} in ${seconds} s, but ${told}`)
+    throw new Error(`${where.join(' ')} did not say ${type}: ${wanted} in ${seconds} s, but ${told}`, { cause })
   }
 }
 
@@ -218,8 +224,8 @@ export async function secretOf(
   namespace: string,
   name: string,
 ): Promise<{ metadata: Rendered; type: string; data: Record<string, string> } | undefined> {
-  const { status, body } = await cluster.request('GET', `/api/v1/namespaces/${namespace}/secrets/${name}`)
-  if (status !== 200) return undefined
+  const body = found(await cluster.request('GET', `/api/v1/namespaces/${namespace}/secrets/${name}`))
+  if (!body) return undefined
   const values = Object.entries<string>(body.data ?? {})
   const data = Object.fromEntries(values.map(([key, value]) => [key, Buffer.from(value, 'base64').toString()]))
   return { metadata: body.metadata, type: body.type, data }
@@ -319,10 +325,8 @@ async function launch({ cluster, server }: Operator, identity: string, more: rea
   })
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (data) => (output += data))
   const hasEnded = () => child.exitCode !== null || child.signalCode !== null
-  await until(20, 'the controller to start', () => {
-    if (hasEnded()) throw new Error(`the controller ended:\n${output}`)
-    return output.includes('it campaigns for leadership')
-  })
+  await until(20, 'the controller to start', () => hasEnded() || output.includes('it campaigns for leadership'))
+  if (hasEnded()) throw new Error(`the controller ended:\n${output}`)
   return {
     identity,
     pid: child.pid ?? 0,
