@@ -177,7 +177,9 @@ export async function startCluster(
     const oneEnded = () => [...children.values()].some((c) => c.exitCode !== null)
     const ready = async () => {
       const isReady = async () => (await cluster.request('GET', '/readyz')).status === 200
-      await until(60, `kube-apiserver (see ${dir}/*.log)`, () => oneEnded() || isReady())
+      await until(120, 'kube-apiserver', () => oneEnded() || isReady()).catch((error: unknown) => {
+        throw new Error(`${error}: ${logTail(dir)}`)
+      })
       if (oneEnded()) throw new Error(`a component ended: ${logTail(dir)}`)
     }
     await ready()
