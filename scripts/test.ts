@@ -31,7 +31,10 @@ const PARTS: readonly Part[] = [
     also: ['buildah', 'debootstrap'],
     prepare: prepareCluster,
     // They mostly wait, and the others are not to wait for them.
-    beside: { directory: 'test/e2e', files: ['chart.test.ts', 'image.test.ts', 'operator-quiet.test.ts'] },
+    beside: {
+      directory: 'test/e2e',
+      files: ['chart.test.ts', 'image.test.ts', 'operator-quiet.test.ts', 'runtime-outage.test.ts'],
+    },
   },
 ]
 
